@@ -1,0 +1,1 @@
+//! A small blocking client on std sockets: registration, config sync, tests. Never on a shard.

@@ -1,0 +1,1 @@
+//! JSON and binary bodies, by noun.

@@ -1,0 +1,1 @@
+//! Typed views of extFields, by capability.

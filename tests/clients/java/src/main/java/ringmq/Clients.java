@@ -1,0 +1,2 @@
+package ringmq;
+public final class Clients { public static void main(String[] a) {} }
