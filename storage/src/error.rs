@@ -35,12 +35,42 @@ fn holder(pid: Option<i32>) -> String {
     }
 }
 
-/// A record that can not be encoded: answered with code 13.
+/// A record that can not be encoded: answered with code 13. The text is the answer's remark.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    #[error("placeholder")]
-    Placeholder,
+    #[error("the message body is empty")]
+    BodyEmpty,
+    /// Of one message, or of a whole client batch.
+    #[error("the message body of {bytes} bytes is over the limit of {max} bytes (maxMessageSize)")]
+    BodyTooLarge { bytes: usize, max: usize },
+    #[error("the topic is empty")]
+    TopicEmpty,
+    #[error("the topic of {bytes} bytes is over the limit of {max} bytes")]
+    TopicTooLong { bytes: usize, max: usize },
+    #[error("the message properties of {bytes} bytes are over the limit of {max} bytes")]
+    PropertiesTooLong { bytes: usize, max: usize },
+    /// All records of one unit together.
+    #[error("the message would take {bytes} bytes in the store, the limit is {max} bytes")]
+    RecordTooLarge { bytes: usize, max: usize },
+    #[error("the batch holds no message")]
+    BatchEmpty,
+    #[error("the batch is malformed at byte {position}: {what}")]
+    BatchMalformed { position: usize, what: BatchFault },
 }
+
+/// What is wrong with one message inside a client batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BatchFault {
+    #[error("{bytes} bytes left, a message needs at least {min}")]
+    Short { bytes: usize, min: usize },
+    #[error("total size {claimed}, but its fields add up to {sum}")]
+    TotalSize { claimed: i32, sum: usize },
+    #[error("body length {claimed}, {bytes} bytes left")]
+    BodyLength { claimed: i32, bytes: usize },
+    #[error("properties length {claimed}, {bytes} bytes left")]
+    PropertiesLength { claimed: i16, bytes: usize },
+}
+
 /// A batch that could not be placed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
