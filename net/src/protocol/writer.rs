@@ -19,7 +19,13 @@ impl<'a> FrameWriter<'a> {
     pub fn response(_out: &'a mut Vec<u8>, _reply: Reply, _code: i32) -> Self {
         todo!()
     }
-    pub fn request(_out: &'a mut Vec<u8>, _serialize: Serialize, _code: i32, _opaque: i32, _oneway: bool) -> Self {
+    pub fn request(
+        _out: &'a mut Vec<u8>,
+        _serialize: Serialize,
+        _code: i32,
+        _opaque: i32,
+        _oneway: bool,
+    ) -> Self {
         todo!()
     }
     pub fn remark(self, _remark: &str) -> Self {
