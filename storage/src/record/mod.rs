@@ -6,7 +6,11 @@ use std::net::SocketAddr;
 pub mod batch;
 pub mod decode;
 pub mod encode;
+pub mod java_text;
+pub mod layout;
 pub mod properties;
+
+pub use java_text::java_hash;
 
 /// A message about to be stored. `properties` is the final text, given in pieces that are joined as they are.
 pub struct NewRecord<'a> {
@@ -30,11 +34,69 @@ pub struct RecordLimits {
     pub body_bytes_max: usize,
 }
 
-/// `java.lang.String.hashCode` over UTF-16 units.
-pub fn java_hash(_text: &str) -> i32 {
-    todo!()
+/// Whether the record can be stored: topic, body, properties and the whole, in Java's order.
+///
+/// # Errors
+/// The first limit that is broken, with its numbers.
+pub fn check(record: &NewRecord<'_>, limits: RecordLimits) -> Result<(), RecordError> {
+    check_topic(record.topic)?;
+    check_body(record.body, limits)?;
+    let properties_bytes = encode::joined_bytes(record.properties);
+    check_properties(properties_bytes)?;
+    check_total(
+        encode::record_bytes(record, record.body.len(), properties_bytes),
+        limits,
+        1,
+    )
 }
 
-pub fn check(_record: &NewRecord<'_>, _limits: RecordLimits) -> Result<(), RecordError> {
-    todo!()
+pub(crate) fn check_topic(topic: &str) -> Result<(), RecordError> {
+    match topic.len() {
+        0 => Err(RecordError::TopicEmpty),
+        bytes if bytes > layout::TOPIC_BYTES_MAX => Err(RecordError::TopicTooLong {
+            bytes,
+            max: layout::TOPIC_BYTES_MAX,
+        }),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_body(body: &[u8], limits: RecordLimits) -> Result<(), RecordError> {
+    match body.len() {
+        0 => Err(RecordError::BodyEmpty),
+        bytes if bytes > limits.body_bytes_max => Err(RecordError::BodyTooLarge {
+            bytes,
+            max: limits.body_bytes_max,
+        }),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_properties(bytes: usize) -> Result<(), RecordError> {
+    let max = layout::PROPERTIES_BYTES_MAX;
+    if bytes > max {
+        Err(RecordError::PropertiesTooLong { bytes, max })
+    } else {
+        Ok(())
+    }
+}
+
+/// `growth`: how many times the limit of one record all records of a unit may take.
+pub(crate) fn check_total(
+    bytes: usize,
+    limits: RecordLimits,
+    growth: usize,
+) -> Result<(), RecordError> {
+    let one = limits
+        .body_bytes_max
+        .saturating_add(layout::RECORD_BEYOND_BODY_BYTES);
+    // A size is an `i32` in the log and in the queue.
+    let max = one
+        .saturating_mul(growth)
+        .min(i32::MAX as usize - layout::BLANK_BYTES);
+    if bytes > max {
+        Err(RecordError::RecordTooLarge { bytes, max })
+    } else {
+        Ok(())
+    }
 }

@@ -1,1 +1,174 @@
-//! TODO
+//! A message's properties: one text of pairs, searched where it lies.
+//!
+//! ```text
+//! name 0x01 value 0x02 name 0x01 value [0x02]
+//! ```
+//! A reader ignores a piece without name, without value or without 0x01; the value goes up to the 0x02, further 0x01
+//! included; of two equal names the later wins; order has no meaning. The text is never rewritten into a canonical form:
+//! Java's broker does that (in the order of its hash map, malformed pieces dropped), but no reader can tell, and a
+//! consumer gets the client's bytes. What 4.9.7 does to it and readers can tell is kept: WAIT is taken out of the text of
+//! a plain send, CLUSTER is added, no 0x02 at the end.
+//! Source: MessageDecoder.string2messageProperties, SendMessageProcessor.java (4.9.7).
+
+use super::java_text::java_hash_bytes;
+use smallvec::SmallVec;
+
+pub const NAME_END: u8 = 1;
+pub const PAIR_END: u8 = 2;
+
+pub const TAGS: &str = "TAGS";
+pub const KEYS: &str = "KEYS";
+pub const UNIQ_KEY: &str = "UNIQ_KEY";
+pub const WAIT: &str = "WAIT";
+pub const DELAY: &str = "DELAY";
+pub const CLUSTER: &str = "CLUSTER";
+
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+
+/// `messageDelayLevel` when nothing is set: 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h.
+pub const DELAYS_MS: [i64; 18] = [
+    1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
+    480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
+];
+
+/// One stretch of the text, up to and with its 0x02.
+struct Piece<'a> {
+    bytes: &'a [u8],
+    pair: Option<(&'a [u8], &'a [u8])>,
+}
+
+fn pieces(mut text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
+    std::iter::from_fn(move || {
+        if text.is_empty() {
+            return None;
+        }
+        let mut name_end = None;
+        let mut end = text.len();
+        for (at, &byte) in text.iter().enumerate() {
+            if byte == NAME_END && name_end.is_none() {
+                name_end = Some(at);
+            } else if byte == PAIR_END {
+                end = at;
+                break;
+            }
+        }
+        let pair = name_end
+            .filter(|&at| at > 0 && at + 1 < end)
+            .map(|at| (&text[..at], &text[at + 1..end]));
+        let (bytes, rest) = text.split_at((end + 1).min(text.len()));
+        text = rest;
+        Some(Piece { bytes, pair })
+    })
+}
+
+/// Every pair a reader sees, in order, duplicates included.
+pub fn pairs(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pieces(text).filter_map(|piece| piece.pair)
+}
+
+/// The value of `name`.
+pub fn get<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let [value] = get_each(text, [name]);
+    value
+}
+
+/// The values of several names, by one pass over the text.
+pub fn get_each<'a, const N: usize>(text: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
+    let mut values = [None; N];
+    for (name, value) in pairs(text) {
+        for (wanted, found) in names.iter().zip(&mut values) {
+            if name == wanted.as_bytes() {
+                *found = Some(value);
+            }
+        }
+    }
+    values
+}
+
+/// Whether the sender's answer waits for the flush and the slave that the flush mode and the role promise: WAIT, read as
+/// `Boolean.parseBoolean` reads it; `true` when absent.
+pub fn wants_wait(text: &[u8]) -> bool {
+    get(text, WAIT).is_none_or(|value| value.eq_ignore_ascii_case(b"true"))
+}
+
+/// Whether a pair put behind `text` needs a 0x02 before it.
+pub fn needs_separator(text: &[u8]) -> bool {
+    text.last().is_some_and(|&last| last != PAIR_END)
+}
+
+/// A properties text in pieces, to be joined as they are.
+pub type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
+
+/// The text without the pairs called `name`, in as few pieces as possible; it may end in a 0x02.
+pub fn without<'a>(text: &'a [u8], name: &str) -> Pieces<'a> {
+    let mut kept = Pieces::new();
+    let (mut from, mut at) = (0, 0);
+    for piece in pieces(text) {
+        let end = at + piece.bytes.len();
+        if piece.pair.is_some_and(|(n, _)| n == name.as_bytes()) {
+            if from < at {
+                kept.push(&text[from..at]);
+            }
+            from = end;
+        }
+        at = end;
+    }
+    if from < at {
+        kept.push(&text[from..at]);
+    }
+    kept
+}
+
+/// The stored text of a plain send: the client's without WAIT, then `added` (`CLUSTER 0x01 name`, see [`pair`]).
+/// Nothing is copied.
+pub fn stored<'a>(client_text: &'a [u8], added: &'a [u8]) -> Pieces<'a> {
+    let mut all = without(client_text, WAIT);
+    if !added.is_empty() {
+        if all.last().is_some_and(|last| needs_separator(last)) {
+            all.push(&[PAIR_END]);
+        }
+        all.push(added);
+    }
+    all
+}
+
+/// `name 0x01 value`.
+pub fn pair(name: &str, value: &str) -> Vec<u8> {
+    [name.as_bytes(), &[NAME_END], value.as_bytes()].concat()
+}
+
+/// The third field of the queue entry: what a pull's tag filter tests. The Java hash of TAGS, whole and sign-extended;
+/// for the schedule topic the time of delivery, `delays_ms[level - 1]` after `store_timestamp`.
+pub fn tags_code(topic: &str, text: &[u8], store_timestamp: i64, delays_ms: &[i64]) -> i64 {
+    let [tags, delay] = get_each(text, [TAGS, DELAY]);
+    tags_code_of(topic, tags, delay, store_timestamp, delays_ms)
+}
+
+pub(crate) fn tags_code_of(
+    topic: &str,
+    tags: Option<&[u8]>,
+    delay: Option<&[u8]>,
+    store_timestamp: i64,
+    delays_ms: &[i64],
+) -> i64 {
+    if topic == SCHEDULE_TOPIC
+        && let Some(level) = delay.and_then(level)
+    {
+        let level = level.min(delays_ms.len());
+        // Java's answer to a level that its table lacks.
+        let delay_ms = level.checked_sub(1).map_or(1_000, |index| delays_ms[index]);
+        return store_timestamp.saturating_add(delay_ms);
+    }
+    tags.map_or(0, tag_code)
+}
+
+/// A positive delay level.
+fn level(value: &[u8]) -> Option<usize> {
+    let level: i32 = std::str::from_utf8(value).ok()?.parse().ok()?;
+    usize::try_from(level).ok().filter(|&level| level > 0)
+}
+
+/// The code of a tag, as subscriptions list it.
+pub fn tag_code(tags: &[u8]) -> i64 {
+    i64::from(java_hash_bytes(tags))
+}

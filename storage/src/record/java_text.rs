@@ -1,0 +1,95 @@
+//! Text as Java sees it: `String.hashCode`, and UTF-16 decoded from bytes that may not be UTF-8.
+//!
+//! The hash of a message's TAGS is stored in the consume queue and compared by every reader, so it must come out as Java's
+//! for any bytes a client sends. Java's decoder replaces what is malformed, but in other portions than Rust's
+//! `from_utf8_lossy` (a UTF-8-encoded surrogate gives one U+FFFD in Java and three in Rust), hence this decoder.
+//! Source: String.java (decoding with UTF_8 and replacement); the table below was printed by OpenJDK 17.
+
+const REPLACEMENT: u16 = 0xFFFD;
+
+/// `java.lang.String.hashCode` over UTF-16 units.
+pub fn java_hash(text: &str) -> i32 {
+    if text.is_ascii() {
+        return hash_units(text.bytes().map(u16::from));
+    }
+    hash_units(text.encode_utf16())
+}
+
+/// The hash of the string that Java makes of these bytes (`new String(bytes, UTF_8).hashCode()`).
+pub fn java_hash_bytes(bytes: &[u8]) -> i32 {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => java_hash(text),
+        Err(_) => {
+            let mut hash = 0i32;
+            decode(bytes, |unit| hash = step(hash, unit));
+            hash
+        }
+    }
+}
+
+fn step(hash: i32, unit: u16) -> i32 {
+    hash.wrapping_mul(31).wrapping_add(i32::from(unit))
+}
+
+fn hash_units(units: impl Iterator<Item = u16>) -> i32 {
+    units.fold(0, step)
+}
+
+/// Gives every UTF-16 unit of the string that Java decodes from `bytes`.
+fn decode(bytes: &[u8], mut unit: impl FnMut(u16)) {
+    let mut at = 0;
+    while at < bytes.len() {
+        match decode_one(&bytes[at..]) {
+            (Some(c), used) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|&u| unit(u));
+                at += used;
+            }
+            (None, used) => {
+                unit(REPLACEMENT);
+                at += used;
+            }
+        }
+    }
+}
+
+/// The character at the start of `rest` and its bytes, or `None` and how many bytes one replacement stands for.
+fn decode_one(rest: &[u8]) -> (Option<char>, usize) {
+    let lead = rest[0];
+    let tail = |i: usize| rest.get(i).copied();
+    let is_tail = |b: u8| b & 0xC0 == 0x80;
+    let bits = |b: u8| u32::from(b & 0x3F);
+    match lead {
+        0..=0x7F => (Some(char::from(lead)), 1),
+        0xC2..=0xDF => match tail(1) {
+            Some(b) if is_tail(b) => (char::from_u32(u32::from(lead & 0x1F) << 6 | bits(b)), 2),
+            _ => (None, 1),
+        },
+        0xE0..=0xEF => match (tail(1), tail(2)) {
+            (Some(b), _) if !is_tail(b) || (lead == 0xE0 && b & 0xE0 == 0x80) => (None, 1),
+            // A surrogate comes out as `None`: one replacement for all three bytes.
+            (Some(b), Some(c)) if is_tail(c) => (
+                char::from_u32(u32::from(lead & 0x0F) << 12 | bits(b) << 6 | bits(c)),
+                3,
+            ),
+            (Some(_), _) => (None, 2),
+            (None, _) => (None, 1),
+        },
+        0xF0..=0xF4 => match (tail(1), tail(2), tail(3)) {
+            (Some(b), ..)
+                if !is_tail(b) || (lead == 0xF0 && b < 0x90) || (lead == 0xF4 && b > 0x8F) =>
+            {
+                (None, 1)
+            }
+            (Some(b), Some(c), Some(d)) if is_tail(c) && is_tail(d) => (
+                char::from_u32(
+                    u32::from(lead & 0x07) << 18 | bits(b) << 12 | bits(c) << 6 | bits(d),
+                ),
+                4,
+            ),
+            (Some(_), Some(c), _) if is_tail(c) => (None, 3),
+            (Some(_), ..) => (None, 2),
+            (None, ..) => (None, 1),
+        },
+        _ => (None, 1),
+    }
+}
