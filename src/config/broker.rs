@@ -1,0 +1,454 @@
+//! What a broker can be told.
+
+use super::keys::{BROKER_BLOCKED, BROKER_RETENTION, BROKER_TUNING};
+use super::limits::{Limits, SHARD_COUNT_MAX, default_shard_count};
+use super::machine::Machine;
+use super::setting::{Text, settings};
+use super::{ConfigError, Entry, Known, Notes, Place, Problem, apply, blocked_names, entries, pairs};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+const INT_MAX: u32 = i32::MAX as u32;
+const QUEUE_ENTRY_BYTES: u32 = 20;
+
+settings! {
+    /// The keys of Java's BrokerConfig, MessageStoreConfig and NettyServerConfig that work, and ringmq's own.
+    pub struct BrokerConfig {
+        cluster_name: String = "brokerClusterName" important, Text::Name, |_| "DefaultCluster".to_string();
+        broker_name: String = "brokerName" important, Text::Name, |machine| machine.host_name.clone();
+        /// The address that clients are told.
+        broker_ip1: String = "brokerIP1" important, Text::Host, |machine| machine.local_address.to_string();
+        /// The address that slaves are told.
+        broker_ip2: String = "brokerIP2" plain, Text::Host, |machine| machine.local_address.to_string();
+        /// `listen_port - 2` serves too, all codes but pull.
+        listen_port: u16 = "listenPort" important, 3..=65534, |_| 10911;
+        /// Told to slaves with `broker_ip2`; 0 in a file means `listen_port + 1`.
+        ha_listen_port: u16 = "haListenPort" plain, 0..=65535, |_| 0;
+        bind_address: IpAddr = "bindAddress" plain, (), |_| IpAddr::from([0, 0, 0, 0]);
+        /// `host:port` of every name server; empty when there is none.
+        namesrv_addrs: Vec<String> = "namesrvAddr" important, (), |_| Vec::new();
+        region_id: String = "regionId" plain, Text::Name, |_| "DefaultRegion".to_string();
+
+        store_path_root: PathBuf = "storePathRootDir" important, (), |machine| machine.home.join("store");
+        store_path_commit_log: PathBuf = "storePathCommitLog" important, (), |_| PathBuf::new();
+        commit_log_file_bytes: u32 = "mappedFileSizeCommitLog" plain, 4096..=INT_MAX, |_| 1 << 30;
+        /// A multiple of 20, rounded up as Java does.
+        consume_queue_file_bytes: u32 = "mappedFileSizeConsumeQueue" plain, 20..=INT_MAX, |_| 6_000_000;
+        commit_log_flush_interval_ms: u32 = "flushIntervalCommitLog" important, 1..=INT_MAX, |_| 500;
+        commit_log_flush_pages_min: u32 = "flushCommitLogLeastPages" plain, 0..=INT_MAX, |_| 4;
+        commit_log_flush_thorough_interval_ms: u32 = "flushCommitLogThoroughInterval" plain, 1..=INT_MAX, |_| 10_000;
+        consume_queue_flush_interval_ms: u32 = "flushIntervalConsumeQueue" plain, 1..=INT_MAX, |_| 1000;
+        consume_queue_flush_pages_min: u32 = "flushConsumeQueueLeastPages" plain, 0..=INT_MAX, |_| 2;
+        consume_queue_flush_thorough_interval_ms: u32 =
+            "flushConsumeQueueThoroughInterval" plain, 1..=INT_MAX, |_| 60_000;
+        crc_check_on_recover: bool = "checkCRCOnRecover" plain, (), |_| true;
+
+        /// Bytes of a message's body.
+        message_bytes_max: u32 = "maxMessageSize" plain, 1..=16_711_680, |_| 4 << 20;
+        topic_auto_create: bool = "autoCreateTopicEnable" important, (), |_| true;
+        topic_queue_count_default: u16 = "defaultTopicQueueNums" plain, 1..=32_767, |_| 8;
+        group_auto_create: bool = "autoCreateSubscriptionGroup" important, (), |_| true;
+        /// Bit 4 read, bit 2 write.
+        broker_permission: u8 = "brokerPermission" plain, 0..=7, |_| 6;
+        cluster_topic_enable: bool = "clusterTopicEnable" plain, (), |_| true;
+        broker_topic_enable: bool = "brokerTopicEnable" plain, (), |_| true;
+        trace_topic_enable: bool = "traceTopicEnable" important, (), |_| false;
+        trace_topic_name: String = "msgTraceTopicName" important, Text::Topic, |_| "RMQ_SYS_TRACE_TOPIC".to_string();
+        /// Whether send answers ask clients to trace.
+        trace_on: bool = "traceOn" plain, (), |_| true;
+        transaction_reject: bool = "rejectTransactionMessage" important, (), |_| false;
+
+        consumer_offset_flush_interval_ms: u32 = "flushConsumerOffsetInterval" plain, 1..=INT_MAX, |_| 5000;
+        long_polling_enable: bool = "longPollingEnable" plain, (), |_| true;
+        short_polling_ms: u32 = "shortPollingTimeMills" plain, 0..=INT_MAX, |_| 1000;
+        consumer_ids_changed_notify: bool = "notifyConsumerIdsChangedEnable" plain, (), |_| true;
+        pull_bytes_in_memory_max: u32 = "maxTransferBytesOnMessageInMemory" important, 1..=INT_MAX, |_| 262_144;
+        pull_count_in_memory_max: u32 = "maxTransferCountOnMessageInMemory" important, 1..=INT_MAX, |_| 32;
+        pull_bytes_on_disk_max: u32 = "maxTransferBytesOnMessageInDisk" important, 1..=INT_MAX, |_| 65_536;
+        pull_count_on_disk_max: u32 = "maxTransferCountOnMessageInDisk" important, 1..=INT_MAX, |_| 8;
+        /// Percent of memory: what lies further back from the log's end is taken to be on disk.
+        in_memory_ratio_max_percent: u8 = "accessMessageInMemoryMaxRatio" important, 0..=100, |_| 40;
+        slave_read_enable: bool = "slaveReadEnable" plain, (), |_| false;
+
+        /// Between 10 and 60 s, as Java clamps it.
+        register_interval_ms: u32 = "registerNameServerPeriod" plain, 0..=INT_MAX, |_| 30_000;
+        register_timeout_ms: u32 = "registerBrokerTimeoutMills" plain, 1..=INT_MAX, |_| 6000;
+        register_force: bool = "forceRegister" plain, (), |_| true;
+        register_compressed: bool = "compressedRegister" plain, (), |_| false;
+        idle_max_s: u32 = "serverChannelMaxIdleTimeSeconds" plain, 1..=86_400, |_| 120;
+
+        shard_count: u32 = "ringmq.shards" important, 1..=SHARD_COUNT_MAX,
+            |machine| default_shard_count(machine.core_count, machine.memory_bytes);
+        recv_buffer_bytes: u32 = "ringmq.recvBufferBytes" plain, 4096..=1_048_576, |_| 16_384;
+        /// A power of two: the kernel's buffer ring wants one.
+        recv_buffer_count: u16 = "ringmq.recvBufferCount" plain, 8..=32_768, |_| 256;
+        /// Busy-polls so long before a shard sleeps; 0 is off.
+        spin_us: u32 = "ringmq.spinMicros" plain, 0..=1_000_000, |_| 0;
+    }
+}
+
+const KNOWN: Known = Known { blocked: BROKER_BLOCKED, retention: BROKER_RETENTION, tuning: BROKER_TUNING };
+
+impl BrokerConfig {
+    /// # Errors
+    /// Every value that is not allowed or whose feature is missing, all together.
+    pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<BrokerConfig, ConfigError> {
+        BrokerConfig::of(&Machine::detect(), &entries(file, overrides)?)
+    }
+
+    /// Values to put before the others on the command line's list: a broker for this machine only, in `store`.
+    pub fn standalone(store: &Path) -> Vec<(String, String)> {
+        [
+            ("brokerIP1", "127.0.0.1".to_string()),
+            ("brokerIP2", "127.0.0.1".to_string()),
+            ("bindAddress", "127.0.0.1".to_string()),
+            ("namesrvAddr", "127.0.0.1:9876".to_string()),
+            ("storePathRootDir", store.display().to_string()),
+        ]
+        .map(|(key, value)| (key.to_string(), value))
+        .to_vec()
+    }
+
+    fn of(machine: &Machine, given: &[Entry]) -> Result<BrokerConfig, ConfigError> {
+        let mut config = BrokerConfig::defaults(machine);
+        let environment = machine.namesrv_addr.iter().map(|list| Entry {
+            place: Place::Environment,
+            key: "namesrvAddr".to_string(),
+            value: list.clone(),
+        });
+        let entries: Vec<Entry> = environment.chain(given.iter().cloned()).collect();
+        let mut notes = Notes { memory_bytes: machine.memory_bytes, ..Notes::default() };
+        let problems = apply(&entries, &KNOWN, &mut notes, |key, value| config.set(key, value));
+        if !problems.is_empty() {
+            return Err(ConfigError::Values(problems));
+        }
+        config.complete();
+        config.rules(&entries)?;
+        notes.facts = config.facts(machine);
+        config.notes = notes;
+        Ok(config)
+    }
+
+    /// What a value follows from others.
+    fn complete(&mut self) {
+        if self.store_path_commit_log.as_os_str().is_empty() {
+            self.store_path_commit_log = self.store_path_root.join("commitlog");
+        }
+        if self.ha_listen_port == 0 {
+            self.ha_listen_port = self.listen_port + 1;
+        }
+        self.consume_queue_file_bytes = self
+            .consume_queue_file_bytes
+            .checked_next_multiple_of(QUEUE_ENTRY_BYTES)
+            .unwrap_or(INT_MAX / QUEUE_ENTRY_BYTES * QUEUE_ENTRY_BYTES)
+            .min(INT_MAX / QUEUE_ENTRY_BYTES * QUEUE_ENTRY_BYTES);
+        self.register_interval_ms = self.register_interval_ms.clamp(10_000, 60_000);
+    }
+
+    /// What one row of the table cannot say.
+    fn rules(&self, entries: &[Entry]) -> Result<(), ConfigError> {
+        let mut problems = Vec::new();
+        let mut wrong = |key: &str, allowed: &str| {
+            let entry = entries.iter().rev().find(|entry| entry.key == key);
+            if let Some(Entry { place, key, value }) = entry {
+                let (place, key, value) = (place.clone(), key.clone(), value.clone());
+                problems.push(Problem::Value { place, key, value, allowed: allowed.to_string() });
+            }
+        };
+        if self.store_path_commit_log.to_string_lossy().contains(',') {
+            wrong("storePathCommitLog", "one folder: a log over several folders is not built yet");
+        }
+        if !self.recv_buffer_count.is_power_of_two() {
+            wrong("ringmq.recvBufferCount", "a power of two from 8 to 32768");
+        }
+        if problems.is_empty() { Ok(()) } else { Err(ConfigError::Values(problems)) }
+    }
+
+    /// What is worth saying at start though every value is allowed.
+    fn facts(&self, machine: &Machine) -> Vec<String> {
+        let mut facts = vec![
+            "nothing is deleted yet: the log grows until the disk is full, whatever fileReservedTime and deleteWhen say"
+                .to_string(),
+        ];
+        let ip: Option<IpAddr> = self.broker_ip1.parse().ok();
+        if ip.is_some_and(|ip| ip.is_loopback()) && !self.bind_address.is_loopback() {
+            facts.push(format!(
+                "brokerIP1={} is registered: clients on other machines cannot reach it; set brokerIP1",
+                self.broker_ip1
+            ));
+        }
+        if ip.is_some_and(|ip| machine.bridge_addresses.contains(&ip)) {
+            facts.push(format!(
+                "brokerIP1={} is the address of a bridge: clients on other machines cannot reach it; set brokerIP1",
+                self.broker_ip1
+            ));
+        }
+        if self.message_bytes_max > self.commit_log_file_bytes {
+            facts.push(format!(
+                "maxMessageSize={} is more than a log file holds (mappedFileSizeCommitLog={}): larger messages are refused",
+                self.message_bytes_max, self.commit_log_file_bytes
+            ));
+        }
+        facts
+    }
+
+    /// One line each, for the start.
+    pub fn warnings(&self) -> Vec<String> {
+        self.notes.warnings(&[&BrokerConfig::names(), BROKER_RETENTION, BROKER_TUNING, &blocked_names(BROKER_BLOCKED)])
+    }
+
+    /// Every key that works with its value, and the values in force of features that are not built.
+    pub fn effective(&self) -> Vec<(String, String)> {
+        pairs(BrokerConfig::KEYS, self.shown(), BROKER_BLOCKED, false)
+    }
+
+    /// Those of [`BrokerConfig::effective`] that Java marks as important.
+    pub fn effective_important(&self) -> Vec<(String, String)> {
+        pairs(BrokerConfig::KEYS, self.shown(), BROKER_BLOCKED, true)
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits::new(self.notes.memory_bytes, self.shard_count, u64::from(self.commit_log_file_bytes))
+    }
+
+    /// What is registered and told to clients.
+    pub fn broker_addr(&self) -> String {
+        address(&self.broker_ip1, self.listen_port)
+    }
+
+    pub fn ha_server_addr(&self) -> String {
+        address(&self.broker_ip2, self.ha_listen_port)
+    }
+}
+
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Blocked, file_entries};
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn load(text: &str) -> Result<BrokerConfig, ConfigError> {
+        load_on(&Machine::example(), text)
+    }
+
+    fn load_on(machine: &Machine, text: &str) -> Result<BrokerConfig, ConfigError> {
+        BrokerConfig::of(machine, &file_entries(Path::new("broker.conf"), text.as_bytes())?)
+    }
+
+    fn refused(text: &str) -> String {
+        load(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn nothing_set_gives_the_defaults_of_java() {
+        let config = load("").unwrap();
+        let shown: BTreeMap<String, String> = config.effective().into_iter().collect();
+        for (key, want) in [
+            ("brokerClusterName", "DefaultCluster"),
+            ("brokerName", "host-1"),
+            ("brokerIP1", "10.1.2.3"),
+            ("brokerIP2", "10.1.2.3"),
+            ("listenPort", "10911"),
+            ("haListenPort", "10912"),
+            ("bindAddress", "0.0.0.0"),
+            ("namesrvAddr", ""),
+            ("storePathRootDir", "/home/x/store"),
+            ("storePathCommitLog", "/home/x/store/commitlog"),
+            ("mappedFileSizeCommitLog", "1073741824"),
+            ("mappedFileSizeConsumeQueue", "6000000"),
+            ("flushDiskType", "ASYNC_FLUSH"),
+            ("flushIntervalCommitLog", "500"),
+            ("flushCommitLogLeastPages", "4"),
+            ("flushCommitLogThoroughInterval", "10000"),
+            ("flushIntervalConsumeQueue", "1000"),
+            ("flushConsumeQueueLeastPages", "2"),
+            ("flushConsumeQueueThoroughInterval", "60000"),
+            ("maxMessageSize", "4194304"),
+            ("autoCreateTopicEnable", "true"),
+            ("defaultTopicQueueNums", "8"),
+            ("autoCreateSubscriptionGroup", "true"),
+            ("brokerPermission", "6"),
+            ("traceTopicEnable", "false"),
+            ("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC"),
+            ("flushConsumerOffsetInterval", "5000"),
+            ("longPollingEnable", "true"),
+            ("shortPollingTimeMills", "1000"),
+            ("maxTransferBytesOnMessageInMemory", "262144"),
+            ("maxTransferCountOnMessageInMemory", "32"),
+            ("maxTransferBytesOnMessageInDisk", "65536"),
+            ("maxTransferCountOnMessageInDisk", "8"),
+            ("accessMessageInMemoryMaxRatio", "40"),
+            ("registerNameServerPeriod", "30000"),
+            ("registerBrokerTimeoutMills", "6000"),
+            ("forceRegister", "true"),
+            ("compressedRegister", "false"),
+            ("slaveReadEnable", "false"),
+            ("rejectTransactionMessage", "false"),
+            ("serverChannelMaxIdleTimeSeconds", "120"),
+            ("checkCRCOnRecover", "true"),
+            ("brokerRole", "ASYNC_MASTER"),
+            ("brokerId", "0"),
+            ("ringmq.shards", "7"),
+            ("ringmq.recvBufferBytes", "16384"),
+            ("ringmq.recvBufferCount", "256"),
+            ("ringmq.spinMicros", "0"),
+        ] {
+            assert_eq!(shown.get(key).map(String::as_str), Some(want), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_java_reads_it_and_the_later_wins() {
+        let config = load(
+            "# comment\n! comment\nlistenPort = 20911\nbrokerName:b\\u002d1\nnamesrvAddr=a:1;\\\n   b:2\nmaxMessageSize=1  \nmaxMessageSize=2\n",
+        )
+        .unwrap();
+        assert_eq!(config.listen_port, 20_911);
+        assert_eq!(config.ha_listen_port, 20_912);
+        assert_eq!(config.broker_name, "b-1");
+        assert_eq!(config.namesrv_addrs, ["a:1", "b:2"]);
+        assert_eq!(config.message_bytes_max, 2);
+        assert_eq!(config.broker_addr(), "10.1.2.3:20911");
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file_and_the_file_over_the_environment() {
+        let machine = Machine { namesrv_addr: Some("env:1".to_string()), ..Machine::example() };
+        assert_eq!(load_on(&machine, "").unwrap().namesrv_addrs, ["env:1"]);
+        assert_eq!(load_on(&machine, "namesrvAddr=file:1").unwrap().namesrv_addrs, ["file:1"]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("b.conf");
+        std::fs::write(&file, "namesrvAddr=file:1\nlistenPort=1000\n").unwrap();
+        let config = BrokerConfig::load(Some(&file), &[("namesrvAddr".to_string(), "line:1".to_string())]).unwrap();
+        assert_eq!((config.namesrv_addrs, config.listen_port), (vec!["line:1".to_string()], 1000));
+        let missing = BrokerConfig::load(Some(&folder.path().join("none")), &[]).unwrap_err().to_string();
+        assert!(missing.contains("none"), "{missing}");
+        let machine = Machine { namesrv_addr: Some("no port".to_string()), ..Machine::example() };
+        assert!(load_on(&machine, "").unwrap_err().to_string().starts_with("environment: namesrvAddr=no port"));
+    }
+
+    #[test]
+    fn every_bad_value_is_named_with_its_place_and_what_is_allowed() {
+        let text = "\nlistenPort=2\nautoCreateTopicEnable=yes\nmaxMessageSize=\nflushDiskType=SYNC_FLUSH\n";
+        let all = refused(text);
+        let lines: Vec<&str> = all.lines().collect();
+        assert_eq!(lines.len(), 4, "{all}");
+        assert_eq!(lines[0], "broker.conf:2: listenPort=2: allowed is a whole number from 3 to 65534");
+        assert_eq!(lines[1], "broker.conf:3: autoCreateTopicEnable=yes: allowed is true or false");
+        assert!(lines[2].starts_with("broker.conf:4: maxMessageSize=: allowed is"));
+        assert!(lines[3].starts_with("broker.conf:5: flushDiskType=SYNC_FLUSH is not possible: synchronous flush"));
+        for text in [
+            "storePathCommitLog=/a,/b",
+            "ringmq.recvBufferCount=100",
+            "brokerPermission=8",
+            "brokerName=a b",
+            "namesrvAddr=host",
+            "bindAddress=localhost",
+            "tls.server.mode=permissive",
+            "tls.enable=true",
+        ] {
+            let (key, value) = text.split_once('=').unwrap();
+            let refused = refused(text);
+            assert!(refused.starts_with(&format!("broker.conf:1: {key}={value}")), "{refused}");
+        }
+        load("tls.server.mode=disabled\ntls.enable=false\n").unwrap();
+    }
+
+    #[test]
+    fn what_is_not_built_stops_the_start_unless_it_is_off() {
+        for Blocked { key, accepted, instead, .. } in BROKER_BLOCKED {
+            for value in *accepted {
+                load(&format!("{key}={value}")).unwrap_or_else(|error| panic!("{key}={value}: {error}"));
+            }
+            let refused = refused(&format!("{key}=other"));
+            assert!(refused.contains(key) && refused.contains("other") && refused.contains(instead), "{refused}");
+        }
+        load("enablePropertyFilter=FALSE ").unwrap();
+    }
+
+    #[test]
+    fn every_key_of_java_has_exactly_one_class() {
+        let mut class: BTreeMap<&str, u32> = BTreeMap::new();
+        let works = BrokerConfig::KEYS.iter().map(|(key, _)| *key);
+        let others = BROKER_BLOCKED.iter().map(|blocked| blocked.key);
+        for key in works.chain(others).chain(BROKER_RETENTION.iter().copied()).chain(BROKER_TUNING.iter().copied()) {
+            *class.entry(key).or_default() += 1;
+        }
+        let twice: Vec<_> = class.iter().filter(|(_, count)| **count != 1).collect();
+        assert!(twice.is_empty(), "{twice:?}");
+        let of_java = class.keys().filter(|key| !key.starts_with("ringmq.")).count();
+        assert_eq!(of_java, JAVA_BROKER_KEY_COUNT);
+    }
+
+    /// Distinct bean properties of the broker's configuration classes in the published jars of 4.9.7 and 5.3.3.
+    const JAVA_BROKER_KEY_COUNT: usize = 479;
+
+    #[test]
+    fn keys_without_effect_are_named_in_one_line_and_unknown_ones_in_another() {
+        let config =
+            load("slaveTimeout=1\nenableCompaction=true\nslaveTimeout=2\nlistenport=1\nfoo=1\nfileReservedTime=48\n")
+                .unwrap();
+        let warnings = config.warnings();
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        assert!(warnings[0].starts_with("nothing is deleted yet"));
+        assert_eq!(warnings[1], "keys without effect yet: slaveTimeout, enableCompaction");
+        assert_eq!(warnings[2], "unknown keys, ignored: listenport (did you mean listenPort?), foo");
+        assert_eq!(load("").unwrap().warnings().len(), 1);
+    }
+
+    #[test]
+    fn an_address_that_nobody_reaches_is_warned_about() {
+        for (text, want) in [
+            ("brokerIP1=127.0.0.1", "cannot reach"),
+            ("brokerIP1=172.17.0.1", "bridge"),
+            ("mappedFileSizeCommitLog=1048576", "maxMessageSize=4194304 is more"),
+        ] {
+            let warnings = load(text).unwrap().warnings();
+            assert!(warnings.iter().any(|line| line.contains(want)), "{text}: {warnings:?}");
+        }
+        assert_eq!(load("brokerIP1=127.0.0.1\nbindAddress=127.0.0.1").unwrap().warnings().len(), 1);
+    }
+
+    #[test]
+    fn values_follow_from_others_as_in_java() {
+        let config =
+            load("mappedFileSizeConsumeQueue=1001\nregisterNameServerPeriod=1\nhaListenPort=7\nbrokerIP1=fe80::1")
+                .unwrap();
+        assert_eq!(config.consume_queue_file_bytes, 1020);
+        assert_eq!(config.register_interval_ms, 10_000);
+        assert_eq!(config.ha_server_addr(), "10.1.2.3:7");
+        assert_eq!(config.broker_addr(), "[fe80::1]:10911");
+        assert_eq!(load("mappedFileSizeConsumeQueue=2147483647").unwrap().consume_queue_file_bytes, 2_147_483_640);
+    }
+
+    #[test]
+    fn the_important_part_is_a_part() {
+        let config = load("").unwrap();
+        let important = config.effective_important();
+        assert!(important.contains(&("flushDiskType".to_string(), "ASYNC_FLUSH".to_string())));
+        assert!(important.iter().any(|(key, _)| key == "brokerIP1"));
+        assert!(!important.iter().any(|(key, _)| key == "brokerIP2"));
+        assert!(important.iter().all(|pair| config.effective().contains(pair)));
+    }
+
+    #[test]
+    fn a_small_machine_starts_with_nothing_set() {
+        let machine = Machine { memory_bytes: 512 << 20, core_count: 16, ..Machine::example() };
+        let config = load_on(&machine, "").unwrap();
+        assert_eq!(config.shard_count, 4);
+        assert!(!config.limits().preheat_enable);
+    }
+
+    #[test]
+    fn standalone_is_for_this_machine_only() {
+        let overrides = BrokerConfig::standalone(Path::new("/s"));
+        let config = BrokerConfig::load(None, &overrides).unwrap();
+        assert_eq!(config.broker_addr(), "127.0.0.1:10911");
+        assert!(config.bind_address.is_loopback());
+        assert_eq!(config.store_path_commit_log, Path::new("/s/commitlog"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Java's property keys as typed fields with units and limits.
+//!
+//! ```text
+//! defaults (of this machine)  <  file (.properties)  <  command line
+//! ```
+//!
+//! `keys.rs` says what becomes of each key that Java knows; `setting.rs` parses values; `broker.rs` and `namesrv.rs`
+//! are the tables of what works; `limits.rs` computes pool sizes. All faults of a start are reported together, each
+//! with its place, its value and what is allowed.
+//! Source: BrokerStartup.java, MixAll.properties2Object (4.9.7, 5.3.3). Values are trimmed here; Java keeps a blank at
+//! a line's end and then silently falls back to the default.
+
+mod broker;
+mod keys;
+mod limits;
+mod machine;
+mod namesrv;
+mod setting;
+
+pub use broker::BrokerConfig;
+pub use limits::Limits;
+pub use machine::Machine;
+pub use namesrv::NamesrvConfig;
+
+use keys::{Blocked, TLS, TLS_PREFIX};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    File { path: PathBuf, line: usize },
+    CommandLine,
+    Environment,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Place::CommandLine => f.write_str("command line"),
+            Place::Environment => f.write_str("environment"),
+        }
+    }
+}
+
+/// One `key=value`, wherever it came from.
+#[derive(Clone, Debug)]
+struct Entry {
+    place: Place,
+    key: String,
+    value: String,
+}
+
+/// Why a node cannot start with what it was given.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}:{line}: not a line of a .properties file: {reason}", path.display())]
+    Syntax { path: PathBuf, line: usize, reason: String },
+    /// All of them, so that a file is mended in one go.
+    #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+    Values(Vec<Problem>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("{place}: {key}={value}: allowed is {allowed}")]
+    Value { place: Place, key: String, value: String, allowed: String },
+    #[error("{place}: {key}={value} is not possible: {instead}")]
+    NotBuilt { place: Place, key: String, value: String, instead: &'static str },
+}
+
+/// What was read beside the values that work: for the warnings of a start.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    memory_bytes: u64,
+    facts: Vec<String>,
+    without_effect: Vec<String>,
+    unknown: Vec<String>,
+}
+
+impl Notes {
+    fn warnings(&self, known: &[&[&str]]) -> Vec<String> {
+        let mut warnings = self.facts.clone();
+        if !self.without_effect.is_empty() {
+            warnings.push(format!("keys without effect yet: {}", self.without_effect.join(", ")));
+        }
+        if !self.unknown.is_empty() {
+            let unknown: Vec<String> = self
+                .unknown
+                .iter()
+                .map(|key| match near(key, known) {
+                    Some(meant) => format!("{key} (did you mean {meant}?)"),
+                    None => key.clone(),
+                })
+                .collect();
+            warnings.push(format!("unknown keys, ignored: {}", unknown.join(", ")));
+        }
+        warnings
+    }
+}
+
+/// Java's keys have odd capitals; a key that differs only there is the usual slip.
+fn near<'a>(key: &str, known: &[&[&'a str]]) -> Option<&'a str> {
+    known.iter().flat_map(|keys| keys.iter()).find(|other| other.eq_ignore_ascii_case(key)).copied()
+}
+
+/// The kinds of keys that are known but do not work, for one of the two configurations.
+struct Known {
+    blocked: &'static [Blocked],
+    retention: &'static [&'static str],
+    tuning: &'static [&'static str],
+}
+
+fn blocked_names(blocked: &[Blocked]) -> Vec<&'static str> {
+    blocked.iter().map(|blocked| blocked.key).collect()
+}
+
+/// `key=value` of the keys that work, then of the features that are off.
+fn pairs(
+    keys: &[(&str, bool)],
+    shown: Vec<(&'static str, String)>,
+    blocked: &[Blocked],
+    important_only: bool,
+) -> Vec<(String, String)> {
+    let works = keys.iter().zip(shown).map(|((_, important), (key, value))| (*important, key, value));
+    let off = blocked.iter().map(|blocked| (blocked.important, blocked.key, blocked.accepted[0].to_string()));
+    works
+        .chain(off)
+        .filter(|(important, _, _)| *important || !important_only)
+        .map(|(_, key, value)| (key.to_string(), value))
+        .collect()
+}
+
+/// Sets every entry in order, so that the later wins, and sorts the rest into notes and problems.
+fn apply(
+    entries: &[Entry],
+    known: &Known,
+    notes: &mut Notes,
+    mut set: impl FnMut(&str, &str) -> Option<Result<(), String>>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for Entry { place, key, value } in entries {
+        let value = value.trim();
+        let blocked = known.blocked.iter().find(|blocked| blocked.key == key);
+        let blocked = blocked.or_else(|| key.starts_with(TLS_PREFIX).then_some(&TLS));
+        if let Some(blocked) = blocked {
+            if !blocked.accepts(value) {
+                problems.push(Problem::NotBuilt {
+                    place: place.clone(),
+                    key: key.clone(),
+                    value: value.to_string(),
+                    instead: blocked.instead,
+                });
+            }
+            continue;
+        }
+        match set(key, value) {
+            Some(Ok(())) => {}
+            Some(Err(allowed)) => problems.push(Problem::Value {
+                place: place.clone(),
+                key: key.clone(),
+                value: value.to_string(),
+                allowed,
+            }),
+            None => {
+                // Retention has a warning of its own, set or not.
+                if known.retention.contains(&key.as_str()) {
+                    continue;
+                }
+                let tuning = known.tuning.contains(&key.as_str());
+                let list = if tuning { &mut notes.without_effect } else { &mut notes.unknown };
+                if !list.contains(key) {
+                    list.push(key.clone());
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// The entries of `file`, then those of `overrides`.
+fn entries(file: Option<&Path>, overrides: &[(String, String)]) -> Result<Vec<Entry>, ConfigError> {
+    let mut entries = Vec::new();
+    if let Some(path) = file {
+        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
+        entries = file_entries(path, &bytes)?;
+    }
+    entries.extend(overrides.iter().map(|(key, value)| Entry {
+        place: Place::CommandLine,
+        key: key.clone(),
+        value: value.clone(),
+    }));
+    Ok(entries)
+}
+
+fn file_entries(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, ConfigError> {
+    let mut entries = Vec::new();
+    for line in java_properties::PropertiesIter::new(bytes) {
+        let line = line.map_err(|error| ConfigError::Syntax {
+            path: path.to_path_buf(),
+            line: error.line_number().unwrap_or(0),
+            reason: error.to_string(),
+        })?;
+        let place = Place::File { path: path.to_path_buf(), line: line.line_number() };
+        if let java_properties::LineContent::KVPair(key, value) = line.consume_content() {
+            entries.push(Entry { place, key, value });
+        }
+    }
+    Ok(entries)
+}

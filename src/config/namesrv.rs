@@ -1,0 +1,163 @@
+//! What a name server can be told.
+
+use super::keys::{NAMESRV_BLOCKED, NAMESRV_TUNING};
+use super::machine::Machine;
+use super::setting::{Text, settings};
+use super::{ConfigError, Entry, Known, Notes, apply, blocked_names, entries, pairs};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+settings! {
+    /// The keys of Java's NamesrvConfig and NettyServerConfig that work.
+    pub struct NamesrvConfig {
+        /// 0 takes any free port.
+        listen_port: u16 = "listenPort" important, 0..=65_535, |_| 9876;
+        bind_address: IpAddr = "bindAddress" plain, (), |_| IpAddr::from([0, 0, 0, 0]);
+        idle_max_s: u32 = "serverChannelMaxIdleTimeSeconds" plain, 1..=86_400, |_| 120;
+        kv_config_path: PathBuf = "kvConfigPath" important, (), |machine| machine.home.join("namesrv/kvConfig.json");
+        /// Where UPDATE_NAMESRV_CONFIG keeps what it changed. The file of the command line, where there is one.
+        config_store_path: PathBuf = "configStorePath" plain, (), |machine| machine.home.join("namesrv/namesrv.properties");
+        /// Whether routes carry the ORDER_TOPIC_CONFIG value of their topic.
+        order_message_enable: bool = "orderMessageEnable" plain, (), |_| false;
+        scan_interval_ms: u32 = "scanNotActiveBrokerInterval" plain, 10..=3_600_000, |_| 5000;
+        /// A group without its master shows its smallest id as 0, for reading.
+        acting_master_support: bool = "supportActingMaster" plain, (), |_| false;
+        order_conf_to_broker: bool = "returnOrderTopicConfigToBroker" plain, (), |_| true;
+        all_topic_list_enable: bool = "enableAllTopicList" plain, (), |_| true;
+        topic_list_enable: bool = "enableTopicList" plain, (), |_| true;
+        /// A registration removes the topics it does not name.
+        topic_delete_on_register: bool = "deleteTopicWithBrokerRegistration" plain, (), |_| false;
+        /// Routes are refused for the first `service_wait_s` seconds, while brokers register.
+        service_wait_needed: bool = "needWaitForService" plain, (), |_| false;
+        service_wait_s: u32 = "waitSecondsForService" plain, 0..=86_400, |_| 45;
+        /// Keys, separated by `;`, that UPDATE_NAMESRV_CONFIG must not change.
+        config_black_list: String = "configBlackList" plain, Text::Line,
+            |_| "configBlackList;configStorePath;kvConfigPath".to_string();
+    }
+}
+
+const KNOWN: Known = Known { blocked: NAMESRV_BLOCKED, retention: &[], tuning: NAMESRV_TUNING };
+
+impl NamesrvConfig {
+    /// # Errors
+    /// Every value that is not allowed or whose feature is missing, all together.
+    pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NamesrvConfig, ConfigError> {
+        let mut entries = entries(file, overrides)?;
+        if let Some(file) = file {
+            // As in Java: what UPDATE_NAMESRV_CONFIG changed is there again after a restart.
+            entries.push(Entry {
+                place: super::Place::CommandLine,
+                key: "configStorePath".to_string(),
+                value: file.display().to_string(),
+            });
+        }
+        NamesrvConfig::of(&Machine::detect(), &entries)
+    }
+
+    /// Values to put before the others on the command line's list: a name server for this machine only, its files in
+    /// `store`.
+    pub fn standalone(store: &Path) -> Vec<(String, String)> {
+        [
+            ("bindAddress", "127.0.0.1".to_string()),
+            ("kvConfigPath", store.join("namesrv/kvConfig.json").display().to_string()),
+            ("configStorePath", store.join("namesrv/namesrv.properties").display().to_string()),
+        ]
+        .map(|(key, value)| (key.to_string(), value))
+        .to_vec()
+    }
+
+    fn of(machine: &Machine, entries: &[Entry]) -> Result<NamesrvConfig, ConfigError> {
+        let mut config = NamesrvConfig::defaults(machine);
+        let mut notes = Notes::default();
+        let problems = apply(entries, &KNOWN, &mut notes, |key, value| config.set(key, value));
+        if !problems.is_empty() {
+            return Err(ConfigError::Values(problems));
+        }
+        config.notes = notes;
+        Ok(config)
+    }
+
+    /// One line each, for the start.
+    pub fn warnings(&self) -> Vec<String> {
+        self.notes.warnings(&[&NamesrvConfig::names(), NAMESRV_TUNING, &blocked_names(NAMESRV_BLOCKED)])
+    }
+
+    /// Every key that works with its value, and the values in force of features that are not built.
+    pub fn effective(&self) -> Vec<(String, String)> {
+        pairs(NamesrvConfig::KEYS, self.shown(), NAMESRV_BLOCKED, false)
+    }
+
+    /// Those of [`NamesrvConfig::effective`] that matter most.
+    pub fn effective_important(&self) -> Vec<(String, String)> {
+        pairs(NamesrvConfig::KEYS, self.shown(), NAMESRV_BLOCKED, true)
+    }
+
+    /// A name server with nothing set, for tests.
+    #[cfg(test)]
+    pub fn example() -> NamesrvConfig {
+        NamesrvConfig::defaults(&Machine::example())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file_entries;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn load(text: &str) -> Result<NamesrvConfig, ConfigError> {
+        NamesrvConfig::of(&Machine::example(), &file_entries(Path::new("n.conf"), text.as_bytes())?)
+    }
+
+    #[test]
+    fn nothing_set_gives_the_defaults_of_java() {
+        let config = load("").unwrap();
+        assert_eq!(config.listen_port, 9876);
+        assert_eq!(config.kv_config_path, Path::new("/home/x/namesrv/kvConfig.json"));
+        assert_eq!(config.config_store_path, Path::new("/home/x/namesrv/namesrv.properties"));
+        assert_eq!(config.scan_interval_ms, 5000);
+        assert!(config.all_topic_list_enable && config.topic_list_enable && config.order_conf_to_broker);
+        assert!(!config.order_message_enable && !config.acting_master_support && !config.topic_delete_on_register);
+        assert!(config.warnings().is_empty());
+    }
+
+    #[test]
+    fn values_are_checked_and_the_rest_is_named() {
+        let config = load("orderMessageEnable=true\nserverWorkerThreads=4\nordermessageEnable=1\n").unwrap();
+        assert!(config.order_message_enable);
+        assert_eq!(
+            config.warnings(),
+            [
+                "keys without effect yet: serverWorkerThreads",
+                "unknown keys, ignored: ordermessageEnable (did you mean orderMessageEnable?)"
+            ]
+        );
+        for text in ["listenPort=x", "enableControllerInNamesrv=true", "clusterTest=true", "tls.enable=true"] {
+            assert!(load(text).unwrap_err().to_string().starts_with("n.conf:1: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_key_of_java_has_exactly_one_class() {
+        let works: Vec<&str> = NamesrvConfig::names();
+        let all: Vec<&str> =
+            works.into_iter().chain(blocked_names(NAMESRV_BLOCKED)).chain(NAMESRV_TUNING.iter().copied()).collect();
+        let distinct: BTreeSet<&str> = all.iter().copied().collect();
+        assert_eq!(all.len(), distinct.len());
+        assert_eq!(all.len(), JAVA_NAMESRV_KEY_COUNT);
+    }
+
+    /// Distinct bean properties of the name server's configuration classes in the published jars of 4.9.7 and 5.3.3.
+    const JAVA_NAMESRV_KEY_COUNT: usize = 82;
+
+    #[test]
+    fn the_file_of_the_command_line_is_where_changes_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("n.conf");
+        std::fs::write(&file, "listenPort=1\n").unwrap();
+        let config = NamesrvConfig::load(Some(&file), &[]).unwrap();
+        assert_eq!(config.config_store_path, file);
+        let config = NamesrvConfig::load(None, &NamesrvConfig::standalone(Path::new("/s"))).unwrap();
+        assert_eq!(config.kv_config_path, Path::new("/s/namesrv/kvConfig.json"));
+    }
+}
