@@ -3,7 +3,7 @@
 //! The hash of a message's TAGS is stored in the consume queue and compared by every reader, so it must come out as Java's
 //! for any bytes a client sends. Java's decoder replaces what is malformed, but in other portions than Rust's
 //! `from_utf8_lossy` (a UTF-8-encoded surrogate gives one U+FFFD in Java and three in Rust), hence this decoder.
-//! Source: String.java (decoding with UTF_8 and replacement); the table below was printed by OpenJDK 17.
+//! Source: String.java (decoding with UTF_8 and replacement); the sums in the test were printed by OpenJDK 17.
 
 const REPLACEMENT: u16 = 0xFFFD;
 
@@ -91,5 +91,56 @@ fn decode_one(rest: &[u8]) -> (Option<char>, usize) {
             (None, ..) => (None, 1),
         },
         _ => (None, 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_the_fixtures() {
+        for (text, want) in [
+            ("", 0),
+            ("d", 100),
+            ("TagA", 2598919),
+            ("TagB", 2598920),
+            ("标签-雪", 823785204),
+            ("polygenelubricants", i32::MIN),
+            ("\u{1F600}", 1772899),
+        ] {
+            assert_eq!(java_hash(text), want, "{text}");
+            assert_eq!(java_hash_bytes(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    /// Every string of up to four of these bytes, which border all cases of Java's decoder. The sums come from
+    /// `acc = acc * 31 + new String(bytes, UTF_8).hashCode()`, first byte counting fastest.
+    #[test]
+    fn malformed_text_hashes_as_in_java() {
+        const BYTES: [u8; 23] = [
+            0x41, 0x01, 0x7f, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0,
+            0xf1, 0xf4, 0xf5, 0xf8, 0xff, 0x8f, 0x90, 0x9f, 0xa0,
+        ];
+        for (count, want) in [
+            (1usize, -399498401),
+            (2, -867383706),
+            (3, -1672019557),
+            (4, 197737698),
+        ] {
+            let mut sum = 0i32;
+            let mut text = [0; 4];
+            for number in 0..BYTES.len().pow(count as u32) {
+                let mut rest = number;
+                for byte in &mut text[..count] {
+                    *byte = BYTES[rest % BYTES.len()];
+                    rest /= BYTES.len();
+                }
+                sum = sum
+                    .wrapping_mul(31)
+                    .wrapping_add(java_hash_bytes(&text[..count]));
+            }
+            assert_eq!(sum, want, "{count} bytes");
+        }
     }
 }
