@@ -17,6 +17,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 final class Admin {
     static Result run(Clients.Args args) throws Exception {
+        System.setErr(System.out); // a stack trace belongs to the command that failed
         try (Cluster cluster = new Cluster(args.namesrv())) {
             int count = 0;
             for (int at = 0; at < args.rest.length; count++) {
