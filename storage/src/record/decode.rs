@@ -384,3 +384,386 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         .try_into()
         .expect("a slice of N bytes is an array of N bytes")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::encode::tests::{TOPIC_DIRECT, TOPIC_V6, from_hex};
+    use super::super::{NewRecord, encode, layout};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with(bytes: &[u8], at: usize, patch: &[u8]) -> Vec<u8> {
+        let mut changed = bytes.to_vec();
+        changed[at..at + patch.len()].copy_from_slice(patch);
+        changed
+    }
+
+    #[test]
+    fn fields_of_a_worked_record() {
+        let bytes = from_hex(TOPIC_V6);
+        let Ok(Checked::Record(record)) = check(&bytes, Some(186827), true) else {
+            panic!("a good record")
+        };
+        assert_eq!(record.topic, b"TopicV6");
+        assert_eq!(record.body, b"both v6");
+        assert_eq!(
+            record.properties,
+            b"TAGS\x01v6\x02KEYS\x01ipv6key\x02UNIQ_KEY\x01FIXTUREUNIQ0001"
+        );
+        assert_eq!(record.store_host, "[2001:db8::2]:10911".parse().unwrap());
+        let info = record.dispatch_info(&properties::DELAYS_MS);
+        assert!(matches!(info.topic, Cow::Borrowed("TopicV6")));
+        assert_eq!(
+            (info.log_offset, info.record_bytes, info.tags_code),
+            (186827, 174, 3712)
+        );
+        assert_eq!(
+            (info.keys, info.uniq_key),
+            (Some(&b"ipv6key"[..]), Some(&b"FIXTUREUNIQ0001"[..]))
+        );
+        assert!(info.is_queued());
+    }
+
+    #[test]
+    fn what_starts_at_a_position() {
+        let good = from_hex(TOPIC_V6);
+        let direct = from_hex(TOPIC_DIRECT);
+        let body_at = HEAD_V6;
+        const HEAD_V6: usize = layout::HEAD_BYTES + 2 * layout::HOST_V6_BYTES;
+        let mut with_rest = good.clone();
+        with_rest.extend([0xFF; 300]);
+        assert!(
+            matches!(check(&with_rest, None, true), Ok(Checked::Record(r)) if r.bytes.len() == 174)
+        );
+        assert!(
+            matches!(check(&direct, Some(186400), true), Ok(Checked::Record(r)) if r.bytes.len() == 102)
+        );
+
+        assert_eq!(check(&[], None, true), Ok(Checked::End));
+        assert_eq!(check(&[0; 7], None, true), Ok(Checked::End));
+        assert_eq!(check(&[0; 200], None, true), Ok(Checked::End));
+        assert_eq!(
+            check(&layout::blank(1052), Some(5), true),
+            Ok(Checked::Blank { bytes_left: 1052 })
+        );
+
+        use RecordFault::*;
+        let len = good.len();
+        for (what, bytes, want) in [
+            (
+                "torn in the size",
+                good[..5].to_vec(),
+                Short { bytes: 5, min: 91 },
+            ),
+            (
+                "torn in the head",
+                good[..90].to_vec(),
+                Short { bytes: 90, min: 91 },
+            ),
+            (
+                "torn in the body",
+                good[..120].to_vec(),
+                TotalSize {
+                    claimed: 174,
+                    min: 115,
+                    bytes_left: 120,
+                },
+            ),
+            ("magic", with(&good, 4, &[0, 0, 0, 1]), Magic { found: 1 }),
+            ("magic 0", with(&good, 4, &[0; 4]), Magic { found: 0 }),
+            (
+                "size 0",
+                with(&good, 0, &[0; 4]),
+                TotalSize {
+                    claimed: 0,
+                    min: 115,
+                    bytes_left: len,
+                },
+            ),
+            (
+                "size < 0",
+                with(&good, 0, &[0xFF; 4]),
+                TotalSize {
+                    claimed: -1,
+                    min: 115,
+                    bytes_left: len,
+                },
+            ),
+            (
+                "size + 1",
+                with(&good, 3, &[0xAF]),
+                TotalSize {
+                    claimed: 175,
+                    min: 115,
+                    bytes_left: len,
+                },
+            ),
+            (
+                "size - 1",
+                with(&good, 3, &[0xAD]),
+                PropertiesLength {
+                    claimed: 45,
+                    bytes: 44,
+                },
+            ),
+            (
+                "body < 0",
+                with(&good, body_at - 4, &[0x80]),
+                BodyLength {
+                    claimed: i32::MIN + 7,
+                    bytes: 59,
+                },
+            ),
+            (
+                "body > rest",
+                with(&good, body_at - 1, &[60]),
+                BodyLength {
+                    claimed: 60,
+                    bytes: 59,
+                },
+            ),
+            (
+                "body + 1",
+                with(&good, body_at - 1, &[8]),
+                TopicLength {
+                    claimed: 84,
+                    bytes: 50,
+                },
+            ),
+            (
+                "topic signed",
+                with(&good, body_at + 7, &[128]),
+                TopicLength {
+                    claimed: -128,
+                    bytes: 52,
+                },
+            ),
+            (
+                "topic > rest",
+                with(&good, body_at + 7, &[53]),
+                TopicLength {
+                    claimed: 53,
+                    bytes: 52,
+                },
+            ),
+            (
+                "properties < 0",
+                with(&good, body_at + 15, &[0x80]),
+                PropertiesLength {
+                    claimed: -32723,
+                    bytes: 45,
+                },
+            ),
+            (
+                "properties - 1",
+                with(&good, body_at + 16, &[44]),
+                LengthsDisagree {
+                    claimed: 174,
+                    sum: 173,
+                },
+            ),
+            (
+                "properties + 1",
+                with(&good, body_at + 16, &[46]),
+                PropertiesLength {
+                    claimed: 46,
+                    bytes: 45,
+                },
+            ),
+            (
+                "body bit",
+                with(&good, body_at, b"c"),
+                BodyCrc {
+                    stored: 0x04b5abd7,
+                    computed: encode::body_crc(b"coth v6"),
+                    bytes: 7,
+                },
+            ),
+            (
+                "log offset",
+                with(&good, 28, &[1]),
+                LogOffset {
+                    stored: 186827 + (1 << 56),
+                    expected: 186827,
+                },
+            ),
+            (
+                "a stale v4 record, IPv6 bits set",
+                with(&direct, 39, &[0x30]),
+                TotalSize {
+                    claimed: 102,
+                    min: 115,
+                    bytes_left: 102,
+                },
+            ),
+        ] {
+            assert_eq!(check(&bytes, Some(186827), true), Err(want), "{what}");
+        }
+        assert!(
+            check(&with(&good, body_at, b"c"), None, false).is_ok(),
+            "the CRC is left alone when not asked for"
+        );
+        assert!(
+            check(&with(&direct, 8, &[9; 4]), None, true).is_ok(),
+            "an empty body has no CRC"
+        );
+    }
+
+    #[test]
+    fn topic_length_of_version_2_has_two_bytes() {
+        let v1 = from_hex(TOPIC_DIRECT);
+        let topic = "%RETRY%".to_owned() + &"g".repeat(140);
+        let mut v2 = v1[..88].to_vec();
+        v2.extend((topic.len() as u16).to_be_bytes());
+        v2.extend(topic.as_bytes());
+        v2.extend([0, 0]);
+        v2[7] = 0xAB;
+        let total = v2.len() as u8;
+        v2[3] = total;
+        let Ok(Checked::Record(record)) = check(&v2, None, true) else {
+            panic!("a good record")
+        };
+        assert_eq!(
+            (record.version, record.topic),
+            (Version::V2, topic.as_bytes())
+        );
+    }
+
+    #[test]
+    fn property_crc() {
+        // 22 right ones are in the fixture store-5.3.3-features (tests/record_fixtures.rs).
+        let mut record = NewRecord {
+            topic: "t",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: ([0; 4], 0).into(),
+            store_host: ([0; 4], 0).into(),
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body: b"b",
+            properties: &[b"TAGS\x01a\x02__CRC32#\x010000000000\x02"],
+        };
+        let mut bytes = Vec::new();
+        encode::encode(&record, &mut bytes);
+        let end = bytes.len();
+        let computed = crc32fast::hash(&bytes[..end - 20]) & 0x7FFF_FFFF;
+        let verify = |bytes: &[u8]| Record::parse(bytes).unwrap().verify_property_crc();
+        assert_eq!(
+            verify(&bytes),
+            Err(RecordFault::PropertyCrc {
+                stored: Some(0),
+                computed
+            })
+        );
+        let digits: String = format!("{computed:010}").chars().rev().collect();
+        let right = with(&bytes, end - 11, digits.as_bytes());
+        assert_eq!(verify(&right), Ok(true));
+        assert!(verify(&with(&right, 10, &[9])).is_err());
+        let letters = with(&right, end - 2, b"x");
+        assert_eq!(
+            verify(&letters),
+            Err(RecordFault::PropertyCrc {
+                stored: None,
+                computed
+            })
+        );
+        let huge = with(&right, end - 11, b"9999999999");
+        assert_eq!(
+            verify(&huge),
+            Err(RecordFault::PropertyCrc {
+                stored: None,
+                computed
+            })
+        );
+
+        record.properties = &[b"TAGS\x01a"];
+        let mut bytes = Vec::new();
+        encode::encode(&record, &mut bytes);
+        assert_eq!(verify(&bytes), Ok(false));
+    }
+
+    fn host() -> impl Strategy<Value = SocketAddr> {
+        prop_oneof![
+            any::<([u8; 4], u16)>().prop_map(SocketAddr::from),
+            any::<([u16; 8], u16)>()
+                .prop_map(SocketAddr::from)
+                .prop_filter("mapped addresses come back as IPv4", |host| {
+                    host.ip() == host.ip().to_canonical()
+                }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            topic in "[a-zA-Z0-9_%|-]{0,127}",
+            numbers in any::<(i32, i32, i32, i64, i32, i64)>(),
+            born_host in host(),
+            store_host in host(),
+            body in prop::collection::vec(any::<u8>(), 0..2000),
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..5),
+            placed in any::<(u64, u64, i64)>(),
+        ) {
+            let (queue_id, flag, sys_flag, born_timestamp, reconsume_times, prepared_offset) = numbers;
+            let (queue_offset, log_offset, store_timestamp) = placed;
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let new = NewRecord {
+                topic: &topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+                reconsume_times, prepared_offset, body: &body, properties: &pieces,
+            };
+            let mut bytes = Vec::new();
+            let at = encode::encode(&new, &mut bytes);
+            encode::patch(&mut bytes, at, queue_offset, log_offset, store_timestamp as u64);
+            let Ok(Checked::Record(record)) = check(&bytes, Some(log_offset), true) else { panic!("a good record") };
+            let bits = layout::sys_flag::BORN_HOST_V6 | layout::sys_flag::STORE_HOST_V6;
+            let want_bits = i32::from(born_host.is_ipv6()) << 4 | i32::from(store_host.is_ipv6()) << 5;
+            prop_assert_eq!(record, Record {
+                bytes: &bytes, version: Version::V1, body_crc: encode::body_crc(&body), queue_id, flag, queue_offset,
+                log_offset, sys_flag: sys_flag & !bits | want_bits, born_timestamp, born_host, store_timestamp, store_host,
+                reconsume_times, prepared_offset, body: &body, topic: topic.as_bytes(), properties: &pieces.concat(),
+            });
+            prop_assert_eq!(peek_store_timestamp(&bytes), Some(store_timestamp));
+            prop_assert_eq!(peek_queue(&bytes), Some((queue_id, queue_offset)));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), magic in 0..4usize) {
+            let mut bytes = bytes;
+            if bytes.len() >= 8 {
+                let magics = [layout::MAGIC_V1, layout::MAGIC_V2, layout::MAGIC_BLANK, 0];
+                bytes[4..8].copy_from_slice(&magics[magic].to_be_bytes());
+                bytes[..2].fill(0);
+            }
+            survive(&bytes);
+        }
+
+        #[test]
+        fn damaged_records_do_not_panic(at in 0..174usize, byte: u8, end in 0..=174usize, v2: bool) {
+            let mut bytes = from_hex(TOPIC_V6);
+            if v2 {
+                bytes[7] = 0xAB;
+            }
+            bytes[at] = byte;
+            survive(&bytes[..end]);
+            bytes.extend_from_slice(&[0; 64]);
+            survive(&bytes);
+        }
+    }
+
+    /// Everything that reads, on bytes that may be anything.
+    fn survive(bytes: &[u8]) {
+        if let Ok(Checked::Record(record)) = check(bytes, None, false) {
+            record.dispatch_info(&properties::DELAYS_MS);
+            let _ = record.verify_property_crc();
+            assert_eq!(record.bytes, &bytes[..record.bytes.len()]);
+        }
+        let _ = check(bytes, Some(0), true);
+        (
+            peek_size(bytes),
+            peek_queue(bytes),
+            peek_store_timestamp(bytes),
+        );
+    }
+}

@@ -100,3 +100,75 @@ pub(crate) fn check_total(
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RecordError::*;
+
+    #[test]
+    fn limits() {
+        let (t127, t128) = ("t".repeat(127), "t".repeat(128));
+        let properties = vec![b'p'; 20_000];
+        let full: &[&[u8]] = &[&properties, &properties[..12_767]];
+        let over: &[&[u8]] = &[&properties, &properties[..12_767], b"p"];
+        for (topic, body_bytes, properties, want) in [
+            ("t", 1, &[][..], Ok(())),
+            (&t127, 100, full, Ok(())),
+            ("", 1, &[], Err(TopicEmpty)),
+            (
+                &t128,
+                1,
+                &[],
+                Err(TopicTooLong {
+                    bytes: 128,
+                    max: 127,
+                }),
+            ),
+            ("t", 0, &[], Err(BodyEmpty)),
+            (
+                "t",
+                101,
+                &[],
+                Err(BodyTooLarge {
+                    bytes: 101,
+                    max: 100,
+                }),
+            ),
+            (
+                "t",
+                1,
+                over,
+                Err(PropertiesTooLong {
+                    bytes: 32_768,
+                    max: 32_767,
+                }),
+            ),
+        ] {
+            let body = vec![0; body_bytes];
+            let record = NewRecord {
+                topic,
+                queue_id: 0,
+                flag: 0,
+                sys_flag: 0,
+                born_timestamp: 0,
+                born_host: ([0; 4], 0).into(),
+                store_host: ([0; 4], 0).into(),
+                reconsume_times: 0,
+                prepared_offset: 0,
+                body: &body,
+                properties,
+            };
+            assert_eq!(
+                check(
+                    &record,
+                    RecordLimits {
+                        body_bytes_max: 100
+                    }
+                ),
+                want,
+                "{topic} {body_bytes}"
+            );
+        }
+    }
+}

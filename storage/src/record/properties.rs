@@ -172,3 +172,197 @@ fn level(value: &[u8]) -> Option<usize> {
 pub fn tag_code(tags: &[u8]) -> i64 {
     i64::from(java_hash_bytes(tags))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn map(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        pairs(text)
+            .map(|(name, value)| (name.to_vec(), value.to_vec()))
+            .collect()
+    }
+
+    /// `MessageDecoder.string2messageProperties`, step by step.
+    fn java_map(text: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut map = BTreeMap::new();
+        let mut index = 0;
+        while index < text.len() {
+            let end = text[index..]
+                .find('\x02')
+                .map_or(text.len(), |found| index + found);
+            let utf16 = text[index..end].encode_utf16().count();
+            if utf16 >= 3
+                && let Some(separator) = text[index..].find('\x01').map(|found| index + found)
+                && separator > index
+                && separator < end - 1
+            {
+                map.insert(
+                    text[index..separator].into(),
+                    text[separator + 1..end].into(),
+                );
+            }
+            index = end + 1;
+        }
+        map
+    }
+
+    /// The right column was printed by the jars of 4.9.7 and 5.3.3, which agree.
+    #[test]
+    fn texts_parse_as_in_java() {
+        for (text, want) in [
+            ("a\x01b\x02DELAY\x013", &[("DELAY", "3"), ("a", "b")][..]),
+            ("\x02\x02", &[]),
+            ("x", &[]),
+            ("\x01v", &[]),
+            ("k\x01", &[]),
+            ("k\x01v\x01w", &[("k", "v\x01w")]),
+            ("k\x01v\x02k\x01w", &[("k", "w")]),
+            ("\x01v\x01w", &[]),
+            ("ab\x02c\x01d", &[("c", "d")]),
+            ("k\x01\x01", &[("k", "\x01")]),
+            ("\x01\x01\x01", &[]),
+            ("k\x01v\x02\x02\x02m\x01n\x02", &[("k", "v"), ("m", "n")]),
+            ("a=\n\x01b=\n", &[("a=\n", "b=\n")]),
+            ("\u{1F600}\x01\u{1F600}", &[("\u{1F600}", "\u{1F600}")]),
+            ("k\x01\x01v", &[("k", "\x01v")]),
+            ("k\x01v\x01", &[("k", "v\x01")]),
+        ] {
+            let want: BTreeMap<_, _> = want
+                .iter()
+                .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
+                .collect();
+            assert_eq!(map(text.as_bytes()), want, "{text:?}");
+            assert_eq!(java_map(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn values_by_name() {
+        let text = b"KEYS\x01a b\x02TAGS\x01first\x02bad\x02WAIT\x01false\x02TAGS\x01last\x02";
+        assert_eq!(get(text, TAGS), Some(&b"last"[..]));
+        assert_eq!(get(text, "TAG"), None);
+        assert_eq!(
+            get_each(text, [WAIT, DELAY, KEYS]),
+            [Some(&b"false"[..]), None, Some(b"a b")]
+        );
+        let many: Vec<u8> = (0..10_000)
+            .flat_map(|i| format!("k{i}\x01{i}\x02").into_bytes())
+            .collect();
+        assert_eq!(
+            (pairs(&many).count(), get(&many, "k9999")),
+            (10_000, Some(&b"9999"[..]))
+        );
+    }
+
+    #[test]
+    fn wait_is_true_unless_told_otherwise() {
+        for (text, want) in [
+            ("", true),
+            ("WAIT\x01true", true),
+            ("a\x01b\x02WAIT\x01TRUE\x02", true),
+            ("WAIT\x01false", false),
+            ("WAIT\x01yes", false),
+            ("WAIT\x01false\x02WAIT\x01true", true),
+            ("WAIT\x01", true),
+        ] {
+            assert_eq!(wants_wait(text.as_bytes()), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_stored_text_of_a_plain_send() {
+        for (text, want, count) in [
+            ("", "CLUSTER\x01c", 1),
+            ("TAGS\x01a", "TAGS\x01a\x02CLUSTER\x01c", 3),
+            ("TAGS\x01a\x02", "TAGS\x01a\x02CLUSTER\x01c", 2),
+            ("WAIT\x01true", "CLUSTER\x01c", 1),
+            (
+                "WAIT\x01true\x02TAGS\x01a\x02",
+                "TAGS\x01a\x02CLUSTER\x01c",
+                2,
+            ),
+            ("TAGS\x01a\x02WAIT\x01true", "TAGS\x01a\x02CLUSTER\x01c", 2),
+            (
+                "a\x01b\x02WAIT\x01x\x02WAIT\x01y\x02c\x01d",
+                "a\x01b\x02c\x01d\x02CLUSTER\x01c",
+                4,
+            ),
+            (
+                "bad\x02WAIT\x02NOWAIT\x011\x02WAITS\x011",
+                "bad\x02WAIT\x02NOWAIT\x011\x02WAITS\x011\x02CLUSTER\x01c",
+                3,
+            ),
+            (
+                "CLUSTER\x01other\x02",
+                "CLUSTER\x01other\x02CLUSTER\x01c",
+                2,
+            ),
+        ] {
+            let pieces = stored(text.as_bytes(), &pair(CLUSTER, "c"));
+            assert_eq!(pieces.concat(), want.as_bytes(), "{text:?}");
+            assert_eq!(pieces.len(), count, "{text:?}");
+            assert_eq!(get(&pieces.concat(), CLUSTER), Some(&b"c"[..]));
+        }
+        assert_eq!(stored(b"WAIT\x01true", b"").concat(), b"");
+    }
+
+    #[test]
+    fn tags_codes() {
+        let code = |topic, text: &str| tags_code(topic, text.as_bytes(), 1000, &DELAYS_MS);
+        for (topic, text, want) in [
+            ("t", "", 0),
+            ("t", "TAGS\x01TagA\x02", 2598919),
+            ("t", "TAGS\x01polygenelubricants", -2147483648),
+            (
+                "t",
+                "TAGS\x01a||b",
+                i64::from(super::super::java_hash("a||b")),
+            ),
+            ("t", "TAGS\x01TagA\x02DELAY\x013", 2598919),
+            (SCHEDULE_TOPIC, "TAGS\x01TagA\x02DELAY\x013", 11_000),
+            (SCHEDULE_TOPIC, "DELAY\x0118", 7_201_000),
+            (SCHEDULE_TOPIC, "DELAY\x0119", 7_201_000),
+            (SCHEDULE_TOPIC, "TAGS\x01TagA\x02DELAY\x010", 2598919),
+            (SCHEDULE_TOPIC, "TAGS\x01TagA\x02DELAY\x01-1", 2598919),
+            (SCHEDULE_TOPIC, "TAGS\x01TagA\x02DELAY\x014x", 2598919),
+            (SCHEDULE_TOPIC, "DELAY\x01999999999999", 0),
+        ] {
+            assert_eq!(code(topic, text), want, "{topic} {text:?}");
+        }
+        assert_eq!(
+            tags_code(SCHEDULE_TOPIC, b"DELAY\x013", 1000, &[]),
+            2000,
+            "no table"
+        );
+        assert_eq!(
+            tags_code(SCHEDULE_TOPIC, b"DELAY\x011", i64::MAX, &[5]),
+            i64::MAX
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_parser_is_javas(text in "(\x01|\x02|[abWAIT]|é|\u{1F600}|WAIT\x01|TAGS\x01){0,30}") {
+            prop_assert_eq!(map(text.as_bytes()), java_map(&text));
+            for name in ["a", "WAIT", "TAGS", "é"] {
+                prop_assert_eq!(get(text.as_bytes(), name), java_map(&text).get(name.as_bytes()).map(Vec::as_slice));
+            }
+        }
+
+        #[test]
+        fn taking_a_name_out_leaves_the_others(bytes in prop::collection::vec(prop_oneof![Just(1u8), Just(2u8), Just(b'a'), any::<u8>()], 0..60)) {
+            let left = without(&bytes, "a").concat();
+            let mut want = map(&bytes);
+            want.remove(&b"a"[..]);
+            prop_assert_eq!(map(&left), want);
+            let stored = stored(&bytes, b"CLUSTER\x01c").concat();
+            let mut want = map(&bytes);
+            want.insert(b"CLUSTER".to_vec(), b"c".to_vec());
+            prop_assert_eq!(map(&stored), want);
+            tags_code(SCHEDULE_TOPIC, &bytes, 0, &DELAYS_MS);
+        }
+    }
+}
