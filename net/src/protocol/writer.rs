@@ -3,7 +3,7 @@
 use super::frame::Serialize;
 
 /// What an answer must take from its request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub opaque: i32,
     pub serialize: Serialize,
