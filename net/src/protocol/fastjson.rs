@@ -55,16 +55,11 @@ pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonError> {
         b"null" => return Err(JsonError::Null),
         _ => {}
     }
-    let mismatch = match serde_json::from_slice(body) {
-        Ok(value) => return Ok(value),
-        Err(error) => error,
-    };
-    match to_strict(body)? {
-        Cow::Borrowed(_) => Err(JsonError::Mismatch(mismatch.to_string())),
-        Cow::Owned(strict) => {
-            serde_json::from_slice(&strict).map_err(|error| JsonError::Mismatch(error.to_string()))
-        }
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
     }
+    serde_json::from_slice(&normalise(body)?)
+        .map_err(|error| JsonError::Mismatch(error.to_string()))
 }
 
 /// Strict JSON with the meaning of `text`; borrowed when it is strict already.
@@ -72,6 +67,10 @@ pub fn to_strict(text: &[u8]) -> Result<Cow<'_, [u8]>, JsonError> {
     if serde_json::from_slice::<IgnoredAny>(text).is_ok() && std::str::from_utf8(text).is_ok() {
         return Ok(Cow::Borrowed(text));
     }
+    normalise(text).map(Cow::Owned)
+}
+
+fn normalise(text: &[u8]) -> Result<Vec<u8>, JsonError> {
     let text = String::from_utf8_lossy(text);
     let mut normaliser = Normaliser {
         text: text.as_bytes(),
@@ -82,7 +81,7 @@ pub fn to_strict(text: &[u8]) -> Result<Cow<'_, [u8]>, JsonError> {
     normaliser.value(0)?;
     normaliser.skip_blanks();
     match normaliser.peek() {
-        None => Ok(Cow::Owned(normaliser.out)),
+        None => Ok(normaliser.out),
         Some(_) => Err(normaliser.wrong("the end")),
     }
 }
@@ -444,7 +443,7 @@ enum Key {
 }
 
 impl JavaFormatter {
-    fn bare<W: io::Write + ?Sized>(&mut self) {
+    fn bare(&mut self) {
         if self.key == Key::Undecided {
             self.key = Key::Bare;
         }
@@ -487,22 +486,22 @@ impl Formatter for JavaFormatter {
     }
 
     fn write_i32<W: io::Write + ?Sized>(&mut self, writer: &mut W, value: i32) -> io::Result<()> {
-        self.bare::<W>();
+        self.bare();
         CompactFormatter.write_i32(writer, value)
     }
 
     fn write_i64<W: io::Write + ?Sized>(&mut self, writer: &mut W, value: i64) -> io::Result<()> {
-        self.bare::<W>();
+        self.bare();
         CompactFormatter.write_i64(writer, value)
     }
 
     fn write_u32<W: io::Write + ?Sized>(&mut self, writer: &mut W, value: u32) -> io::Result<()> {
-        self.bare::<W>();
+        self.bare();
         CompactFormatter.write_u32(writer, value)
     }
 
     fn write_u64<W: io::Write + ?Sized>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
-        self.bare::<W>();
+        self.bare();
         CompactFormatter.write_u64(writer, value)
     }
 
