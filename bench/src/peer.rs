@@ -1,0 +1,460 @@
+//! Brokers that `compare` starts, each with a name server of its own kind, on loopback ports and in a folder that
+//! is deleted with them.
+//!
+//! ```text
+//! <work dir>/ringmq-bench-XXXX/         deleted at the end, and when the bench is told to stop
+//!   broker.conf namesrv.conf            one text for every kind of broker
+//!   home/conf/logback_*.xml             Java only; home is also its user.home, so nothing is written elsewhere
+//!   store/                              storePathRootDir
+//!   *.out                               what the processes print
+//! ```
+//!
+//! Only processes started here are ever signalled, by their id.
+
+use crate::client::Client;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const READY_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(1);
+
+/// `ringmq:PATH` of the binary, or `java:DIR` of the jars.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ringmq(PathBuf),
+    Java(PathBuf),
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("ringmq", path)) if !path.is_empty() => Ok(Self::Ringmq(path.into())),
+            Some(("java", dir)) if !dir.is_empty() => Ok(Self::Java(dir.into())),
+            _ => Err("ringmq:PATH of the binary, or java:DIR of the jars".into()),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ringmq(path) => write!(f, "ringmq ({})", path.display()),
+            Self::Java(dir) => write!(f, "Java broker {}", java_version(dir).unwrap_or_default()),
+        }
+    }
+}
+
+/// From the name of the jar, `rocketmq-broker-4.9.7.jar`.
+fn java_version(dir: &Path) -> Option<String> {
+    let mut names = fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.find_map(|name| Some(name.strip_prefix("rocketmq-broker-")?.strip_suffix(".jar")?.to_owned()))
+}
+
+/// What a started broker is told beyond addresses and folders.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub work_dir: PathBuf,
+    pub free_gib_min: u64,
+    /// Lines of broker.conf.
+    pub properties: Vec<String>,
+}
+
+/// A running broker. Stopped, and its folder deleted, when dropped.
+pub struct Peer {
+    broker: Process,
+    namesrv: Process,
+    dir: TempDir,
+    pub address: SocketAddr,
+    /// From the start of the process to its first answer.
+    pub ready: Duration,
+}
+
+impl Peer {
+    /// # Errors
+    /// The disk is too full, no ports are free, or a process does not start to answer; what it printed is then
+    /// in the error.
+    pub fn start(kind: &Kind, options: &Options) -> io::Result<Self> {
+        check_free_space(options)?;
+        let work_dir = fs::canonicalize(&options.work_dir)?;
+        let dir = tempfile::Builder::new().prefix("ringmq-bench-").tempdir_in(work_dir)?;
+        started().dir = Some(dir.path().to_owned());
+        let ports = free_ports()?;
+        let broker_conf = dir.path().join("broker.conf");
+        let namesrv_conf = dir.path().join("namesrv.conf");
+        fs::write(&broker_conf, broker_properties(dir.path(), ports.broker, &options.properties))?;
+        fs::write(&namesrv_conf, format!("listenPort={}\n", ports.namesrv))?;
+        let home = dir.path().join("home");
+        fs::create_dir_all(home.join("conf"))?;
+        for name in ["broker", "namesrv"] {
+            fs::write(home.join(format!("conf/logback_{name}.xml")), logback(&home.join(format!("{name}.log"))))?;
+        }
+
+        let namesrv_address = local(ports.namesrv);
+        let mut command = kind.command(Role::Namesrv, &home)?;
+        command.arg("-c").arg(&namesrv_conf);
+        let mut namesrv = Process::start(command, &dir.path().join("namesrv.out"))?;
+        namesrv.wait_until(|| TcpStream::connect(namesrv_address).is_ok())?;
+
+        let address = local(ports.broker);
+        let mut command = kind.command(Role::Broker, &home)?;
+        command.arg("-c").arg(&broker_conf).arg("-n").arg(namesrv_address.to_string());
+        let started = Instant::now();
+        let mut broker = Process::start(command, &dir.path().join("broker.out"))?;
+        broker.wait_until(|| Client::connect(address).and_then(|mut client| client.runtime_info()).is_ok())?;
+        let ready = started.elapsed();
+        Ok(Self { broker, namesrv, dir, address, ready })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.broker.child.id()
+    }
+
+    /// Ends both processes, deletes the folder, and gives back how long the broker took to end.
+    ///
+    /// # Errors
+    /// The broker had to be killed, or had ended before.
+    pub fn stop(mut self) -> io::Result<Duration> {
+        let started = Instant::now();
+        self.broker.end()?;
+        let took = started.elapsed();
+        self.namesrv.end()?;
+        Ok(took)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The processes must be gone before their folder; what they say about it was said by `stop`.
+        let _ = self.broker.end();
+        let _ = self.namesrv.end();
+        started().dir = None;
+        // A folder that cannot be deleted is said, because it is gigabytes.
+        if let Err(error) = fs::remove_dir_all(self.dir.path()) {
+            eprintln!("{} is left: {error}", self.dir.path().display());
+        }
+    }
+}
+
+/// A started process, ended when dropped.
+struct Process {
+    child: Child,
+    output: PathBuf,
+    is_ended: bool,
+}
+
+impl Process {
+    fn start(mut command: Command, output: &Path) -> io::Result<Self> {
+        let file = File::create(output)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        // Held over the start, so that a signal finds every process in the list.
+        let mut started = started();
+        let child = command.spawn().map_err(|error| {
+            io::Error::other(format!("{} does not start: {error}", command.get_program().to_string_lossy()))
+        })?;
+        let process = Self { child, output: output.to_owned(), is_ended: false };
+        started.processes.push(process.pid());
+        Ok(process)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("process ids are positive i32"))
+    }
+
+    fn wait_until(&mut self, mut is_ready: impl FnMut() -> bool) -> io::Result<()> {
+        let started = Instant::now();
+        while !is_ready() {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(self.error(&format!("ended with {status}")));
+            }
+            if started.elapsed() > READY_LIMIT {
+                return Err(self.error(&format!("does not answer after {} s", READY_LIMIT.as_secs())));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// SIGTERM, and SIGKILL when that does not help. Does nothing the second time.
+    fn end(&mut self) -> io::Result<()> {
+        if mem::replace(&mut self.is_ended, true) {
+            return Ok(());
+        }
+        let outcome = self.terminate();
+        started().processes.retain(|pid| *pid != self.pid());
+        outcome
+    }
+
+    fn terminate(&mut self) -> io::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            return Err(self.error(&format!("had ended by itself with {status}")));
+        }
+        kill(self.pid(), Signal::SIGTERM)?;
+        let asked = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if asked.elapsed() > STOP_LIMIT {
+                self.child.kill()?;
+                self.child.wait()?;
+                return Err(self.error(&format!("did not end in {} s and was killed", STOP_LIMIT.as_secs())));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn error(&self, what: &str) -> io::Error {
+        let printed = fs::read_to_string(&self.output).unwrap_or_default();
+        let name = self.output.file_stem().unwrap_or_default().to_string_lossy();
+        io::Error::other(format!("the {name} {what}; it printed:\n{}", tail(&printed, 20)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Here a run has failed already, with its own error.
+        let _ = self.end();
+    }
+}
+
+fn tail(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// What has to go when the bench is told to stop.
+struct Started {
+    processes: Vec<Pid>,
+    dir: Option<PathBuf>,
+}
+
+static STARTED: Mutex<Started> = Mutex::new(Started { processes: Vec::new(), dir: None });
+
+fn started() -> MutexGuard<'static, Started> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on an interrupt or a termination ends the started processes and deletes their folder first.
+/// Call it before any other thread is started.
+pub fn clean_up_on_signal() -> io::Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    thread::spawn(move || {
+        if signals.wait().is_err() {
+            return;
+        }
+        let started = started();
+        for pid in &started.processes {
+            // It may have ended by itself; nothing else can be done here.
+            let _ = kill(*pid, Signal::SIGKILL);
+        }
+        thread::sleep(Duration::from_millis(500));
+        if let Some(dir) = &started.dir {
+            let _ = fs::remove_dir_all(dir);
+        }
+        std::process::exit(130);
+    });
+    Ok(())
+}
+
+fn check_free_space(options: &Options) -> io::Result<()> {
+    let stat = statvfs(&options.work_dir)?;
+    let free_gib = (stat.blocks_available() * stat.fragment_size()) >> 30;
+    if free_gib < options.free_gib_min {
+        let dir = options.work_dir.display();
+        return Err(io::Error::other(format!("{free_gib} GiB are free in {dir}, {} are wanted", options.free_gib_min)));
+    }
+    Ok(())
+}
+
+fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+struct Ports {
+    /// Also taken: the port two below (VIP clients) and the one above (HA).
+    broker: u16,
+    namesrv: u16,
+}
+
+fn free_ports() -> io::Result<Ports> {
+    let bind = |port: u16| TcpListener::bind(local(port));
+    for _ in 0..100 {
+        let middle = bind(0)?;
+        let broker = middle.local_addr()?.port();
+        let (Some(below), Some(above)) = (broker.checked_sub(2), broker.checked_add(1)) else { continue };
+        // All are held at once, so they differ; the system gives a port again only after all others.
+        let (Ok(_below), Ok(_above), namesrv) = (bind(below), bind(above), bind(0)?) else { continue };
+        return Ok(Ports { broker, namesrv: namesrv.local_addr()?.port() });
+    }
+    Err(io::Error::other("no three neighbouring ports are free on 127.0.0.1"))
+}
+
+fn broker_properties(dir: &Path, port: u16, more: &[String]) -> String {
+    let store = dir.join("store");
+    let mut text = format!(
+        "brokerClusterName=DefaultCluster\nbrokerName=bench\nbrokerId=0\nbrokerRole=ASYNC_MASTER\n\
+         brokerIP1=127.0.0.1\nbrokerIP2=127.0.0.1\nlistenPort={port}\nflushDiskType=ASYNC_FLUSH\n\
+         storePathRootDir={0}\nstorePathCommitLog={0}/commitlog\n",
+        store.display()
+    );
+    for line in more {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Broker,
+    Namesrv,
+}
+
+impl Kind {
+    fn command(&self, role: Role, home: &Path) -> io::Result<Command> {
+        let mut command = match self {
+            Self::Ringmq(path) => {
+                let mut command = Command::new(fs::canonicalize(path).map_err(|error| {
+                    io::Error::other(format!("{}: {error}; build it with cargo build --release", path.display()))
+                })?);
+                command.arg(if role == Role::Broker { "broker" } else { "namesrv" });
+                command
+            }
+            Self::Java(dir) => {
+                if java_version(dir).is_none() {
+                    return Err(io::Error::other(format!("no rocketmq-broker-*.jar in {}", dir.display())));
+                }
+                let mut command = Command::new(java());
+                command.args(java_flags(role, home));
+                let jars = fs::canonicalize(dir)?;
+                command.arg("-cp").arg(format!("{}/conf:{}/*", home.display(), jars.display()));
+                command.arg(match role {
+                    Role::Broker => "org.apache.rocketmq.broker.BrokerStartup",
+                    Role::Namesrv => "org.apache.rocketmq.namesrv.NamesrvStartup",
+                });
+                command.env("ROCKETMQ_HOME", home).env_remove("JAVA_TOOL_OPTIONS");
+                command
+            }
+        };
+        // Default folders must not be the user's.
+        command.env("HOME", home).env_remove("NAMESRV_ADDR").current_dir(home);
+        Ok(command)
+    }
+}
+
+fn java() -> OsString {
+    match std::env::var_os("JAVA_HOME") {
+        Some(home) => Path::new(&home).join("bin/java").into_os_string(),
+        None => "java".into(),
+    }
+}
+
+/// As bin/runbroker.sh of 4.9.7 sets them for a Java above 8, with the heap this comparison is defined for, without
+/// the garbage collector's log, and with the two doors that 4.9 needs on Java 17.
+fn java_flags(role: Role, home: &Path) -> Vec<String> {
+    let own: &[&str] = match role {
+        Role::Broker => &[
+            "-Xms4g",
+            "-Xmx4g",
+            "-XX:+UseG1GC",
+            "-XX:G1HeapRegionSize=16m",
+            "-XX:G1ReservePercent=25",
+            "-XX:InitiatingHeapOccupancyPercent=30",
+            "-XX:SoftRefLRUPolicyMSPerMB=0",
+            "-XX:+AlwaysPreTouch",
+            "-XX:MaxDirectMemorySize=15g",
+            "-XX:-UseLargePages",
+        ],
+        Role::Namesrv => &["-Xms256m", "-Xmx256m"],
+    };
+    let common = [
+        "-server",
+        "-XX:-OmitStackTraceInFastThrow",
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    ];
+    let mut flags: Vec<String> = own.iter().chain(&common).map(|flag| (*flag).to_owned()).collect();
+    flags.push(format!("-Duser.home={}", home.display()));
+    flags.push(format!("-Drocketmq.home.dir={}", home.display()));
+    flags
+}
+
+/// One asynchronous file, where the published configuration has a dozen.
+fn logback(file: &Path) -> String {
+    format!(
+        r#"<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{}</file>
+    <encoder><pattern>%d %p %t - %m%n</pattern></encoder>
+  </appender>
+  <appender name="async" class="ch.qos.logback.classic.AsyncAppender"><appender-ref ref="file"/></appender>
+  <root level="INFO"><appender-ref ref="async"/></root>
+</configuration>
+"#,
+        file.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_from_text() {
+        assert_eq!("ringmq:a/b".parse(), Ok(Kind::Ringmq("a/b".into())));
+        assert_eq!("java:/x:y".parse(), Ok(Kind::Java("/x:y".into())));
+        for bad in ["", "java", "java:", "go:x"] {
+            assert!(bad.parse::<Kind>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_broker_gets_three_ports_and_its_name_server_another() {
+        let ports = free_ports().unwrap();
+        assert!(![ports.broker - 2, ports.broker, ports.broker + 1].contains(&ports.namesrv));
+    }
+
+    fn shell(script: &str, dir: &Path) -> Process {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Process::start(command, &dir.join("broker.out")).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_ends_early_is_reported_with_what_it_printed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = shell("echo no such luck; exit 3", dir.path());
+        let error = process.wait_until(|| false).unwrap_err().to_string();
+        assert!(error.contains("no such luck") && error.contains('3'), "{error}");
+        assert!(process.end().is_err());
+    }
+
+    #[test]
+    fn a_process_is_ended_once_and_leaves_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = shell("exec sleep 100", dir.path());
+        let pid = process.pid();
+        assert!(started().processes.contains(&pid));
+        process.end().unwrap();
+        process.end().unwrap();
+        assert!(!started().processes.contains(&pid));
+    }
+}
