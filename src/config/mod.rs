@@ -20,7 +20,7 @@ mod setting;
 pub use broker::BrokerConfig;
 pub use limits::Limits;
 pub use machine::Machine;
-pub use namesrv::NamesrvConfig;
+pub use namesrv::{NamesrvConfig, UpdateError};
 
 use keys::{Blocked, TLS, TLS_PREFIX};
 use std::fmt;

@@ -3,7 +3,7 @@
 use super::keys::{NAMESRV_BLOCKED, NAMESRV_TUNING};
 use super::machine::Machine;
 use super::setting::{Text, settings};
-use super::{ConfigError, Entry, Known, Notes, apply, blocked_names, entries, pairs};
+use super::{ConfigError, Entry, Known, Notes, Problem, apply, blocked_names, entries, file_entries, pairs};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,30 @@ settings! {
         config_black_list: String = "configBlackList" plain, Text::Line,
             |_| "configBlackList;configStorePath;kvConfigPath".to_string();
     }
+}
+
+/// Keys that UPDATE_NAMESRV_CONFIG never changes, whatever `configBlackList` says.
+const BLACK_LIST: &[&str] = &["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"];
+/// Keys that are read once, at start.
+const START_ONLY: &[&str] = &["listenPort", "bindAddress", "serverChannelMaxIdleTimeSeconds"];
+
+/// Why UPDATE_NAMESRV_CONFIG changed nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    /// The text of Java.
+    #[error("string2Properties error")]
+    Syntax,
+    /// The text of Java.
+    #[error("Can not update config in black list.")]
+    BlackList,
+    #[error("{key} is read at start only: change it in the file and start again")]
+    NotWhileRunning { key: String },
+    #[error("there is no key {key}")]
+    Unknown { key: String },
+    #[error("{key}={value}: allowed is {allowed}")]
+    Value { key: String, value: String, allowed: String },
+    #[error("{key}={value} is not possible: {instead}")]
+    NotBuilt { key: String, value: String, instead: &'static str },
 }
 
 const KNOWN: Known = Known { blocked: NAMESRV_BLOCKED, retention: &[], tuning: NAMESRV_TUNING };
@@ -77,6 +101,32 @@ impl NamesrvConfig {
         Ok(config)
     }
 
+    /// This configuration with the lines of a `.properties` text put over it: all of them or none.
+    ///
+    /// # Errors
+    /// The first line that may not be, or cannot be, put into force.
+    pub fn updated(&self, text: &[u8]) -> Result<NamesrvConfig, UpdateError> {
+        let entries = file_entries(Path::new(""), text).map_err(|_| UpdateError::Syntax)?;
+        let listed = |key: &str| self.config_black_list.split(';').any(|listed| listed.trim() == key);
+        if entries.iter().any(|entry| BLACK_LIST.contains(&entry.key.as_str()) || listed(&entry.key)) {
+            return Err(UpdateError::BlackList);
+        }
+        if let Some(entry) = entries.iter().find(|entry| START_ONLY.contains(&entry.key.as_str())) {
+            return Err(UpdateError::NotWhileRunning { key: entry.key.clone() });
+        }
+        let mut config = self.clone();
+        let mut notes = Notes::default();
+        let problems = apply(&entries, &KNOWN, &mut notes, |key, value| config.set(key, value));
+        match (problems.into_iter().next(), notes.unknown.into_iter().next()) {
+            (Some(Problem::Value { key, value, allowed, .. }), _) => Err(UpdateError::Value { key, value, allowed }),
+            (Some(Problem::NotBuilt { key, value, instead, .. }), _) => {
+                Err(UpdateError::NotBuilt { key, value, instead })
+            }
+            (None, Some(key)) => Err(UpdateError::Unknown { key }),
+            (None, None) => Ok(config),
+        }
+    }
+
     /// One line each, for the start.
     pub fn warnings(&self) -> Vec<String> {
         self.notes.warnings(&[&NamesrvConfig::names(), NAMESRV_TUNING, &blocked_names(NAMESRV_BLOCKED)])
@@ -101,7 +151,6 @@ impl NamesrvConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file_entries;
     use super::*;
     use std::collections::BTreeSet;
 
@@ -135,6 +184,29 @@ mod tests {
         for text in ["listenPort=x", "enableControllerInNamesrv=true", "clusterTest=true", "tls.enable=true"] {
             assert!(load(text).unwrap_err().to_string().starts_with("n.conf:1: "), "{text}");
         }
+    }
+
+    #[test]
+    fn an_update_takes_all_of_its_keys_or_none() {
+        let config = load("configBlackList=enableTopicList").unwrap();
+        let updated = config.updated(b"orderMessageEnable=true\nscanNotActiveBrokerInterval=100\nserverWorkerThreads=1\n").unwrap();
+        assert!(updated.order_message_enable);
+        assert_eq!(updated.scan_interval_ms, 100);
+        for (text, want) in [
+            ("orderMessageEnable=true\nkvConfigPath=/etc/x", "Can not update config in black list."),
+            ("configStorePath=/etc/x", "Can not update config in black list."),
+            ("rocketmqHome=/etc/x", "Can not update config in black list."),
+            ("configBlackList=", "Can not update config in black list."),
+            ("enableTopicList=false", "Can not update config in black list."),
+            ("listenPort=1", "listenPort is read at start only: change it in the file and start again"),
+            ("foo=1", "there is no key foo"),
+            ("orderMessageEnable=1", "orderMessageEnable=1: allowed is true or false"),
+            ("orderMessageEnable=\\u00", "string2Properties error"),
+        ] {
+            assert_eq!(config.updated(text.as_bytes()).unwrap_err().to_string(), want, "{text}");
+        }
+        let refused = config.updated(b"enableControllerInNamesrv=true").unwrap_err();
+        assert!(matches!(refused, UpdateError::NotBuilt { .. }), "{refused}");
     }
 
     #[test]

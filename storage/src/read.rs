@@ -1,6 +1,24 @@
 //! Reading a queue: DefaultMessageStore.getMessage.
+//!
+//! Entries are walked in order, each tested by its tags code before the log is touched, until the answer is full. The
+//! records are handed out as slices of the mapped files, neighbours in the log joined: the wire body of a pull is the
+//! disk record.
+//! Source: DefaultMessageStore.getMessage, isTheBatchFull (4.9.7); ConsumeQueue.getOffsetInQueueByTime (5.3.3).
 
+use crate::commit_log::{CommitLog, Files, find};
+use crate::consume_queue::{ConsumeQueue, Entry};
+use crate::mapped_file::MappedFile;
+use crate::record::decode::{Checked, check, peek_store_timestamp};
 use bytes::Bytes;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of entries that one read walks at least, whatever its count.
+const SCAN_BYTES_MIN: usize = 16_000;
+const ENTRY_BYTES: usize = 20;
+/// Entries taken from the queue at a time.
+const STEP_COUNT: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStatus {
@@ -18,7 +36,17 @@ pub enum ReadStatus {
 impl ReadStatus {
     /// Java's enum name, the remark of a pull answer ("FOUND", "NO_MATCHED_MESSAGE", ...).
     pub fn name(self) -> &'static str {
-        todo!()
+        match self {
+            ReadStatus::Found => "FOUND",
+            ReadStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            ReadStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+            ReadStatus::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+            ReadStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+            ReadStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            ReadStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            ReadStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            ReadStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+        }
     }
 }
 
@@ -42,4 +70,204 @@ pub struct Read {
     pub bytes: usize,
     pub count: usize,
     pub suggest_slave: bool,
+}
+
+/// What a read asks of each entry's tags code.
+pub(crate) struct TagTest<'a> {
+    /// The code that an entry with an extension address stands for, `None` when it is not there: the entry passes.
+    pub resolve: &'a dyn Fn(i64) -> Option<i64>,
+    pub accept: &'a mut dyn FnMut(i64) -> bool,
+}
+
+/// DefaultMessageStore.getMessage.
+pub(crate) fn read(log: &CommitLog, queue: &ConsumeQueue, from: i64, count_max: usize, limits: &ReadLimits, tags: TagTest<'_>) -> Read {
+    let (min, max) = (queue.min() as i64, queue.max() as i64);
+    let nothing = |status, next_offset| Read {
+        status,
+        next_offset,
+        min_offset: min,
+        max_offset: max,
+        slices: Vec::new(),
+        bytes: 0,
+        count: 0,
+        suggest_slave: false,
+    };
+    if max == 0 {
+        return nothing(ReadStatus::NoMessageInQueue, 0);
+    } else if from < min {
+        return nothing(ReadStatus::OffsetTooSmall, min);
+    } else if from == max {
+        return nothing(ReadStatus::OffsetOverflowOne, from);
+    } else if from > max {
+        return nothing(ReadStatus::OffsetOverflowBadly, max);
+    }
+    match Scan::new(log, count_max, limits).run(queue, from as u64, tags) {
+        Ok(scan) => Read {
+            status: scan.status,
+            next_offset: from + scan.scanned as i64,
+            min_offset: min,
+            max_offset: max,
+            slices: scan.stretches.iter().map(|stretch| stretch.file.pinned(stretch.range.clone())).collect(),
+            bytes: scan.bytes,
+            count: scan.count,
+            suggest_slave: scan.log_max.saturating_sub(scan.last_log_offset) > limits.in_memory_bytes,
+        },
+        Err(e) => {
+            tracing::error!(topic = %queue.topic, queue_id = queue.queue_id, from, error = %e, "consume queue not readable");
+            nothing(ReadStatus::OffsetFoundNull, queue.next_file(from as u64).min(max as u64) as i64)
+        }
+    }
+}
+
+/// A stretch of one file that will be one slice.
+struct Stretch {
+    file: Arc<MappedFile>,
+    range: Range<u64>,
+}
+
+struct Scan<'a> {
+    files: Files,
+    log_max: u64,
+    count_max: usize,
+    limits: &'a ReadLimits,
+    status: ReadStatus,
+    scanned: usize,
+    stretches: Vec<Stretch>,
+    bytes: usize,
+    count: usize,
+    last_log_offset: u64,
+    /// Entries below are passed over: the file of one of them was missing.
+    skip_to: u64,
+}
+
+impl<'a> Scan<'a> {
+    fn new(log: &CommitLog, count_max: usize, limits: &'a ReadLimits) -> Scan<'a> {
+        // The end first: what is below it lies in the files taken after.
+        let log_max = log.written();
+        Scan {
+            files: log.files(),
+            log_max,
+            count_max,
+            limits,
+            status: ReadStatus::NoMatchedMessage,
+            scanned: 0,
+            stretches: Vec::new(),
+            bytes: 0,
+            count: 0,
+            last_log_offset: log_max,
+            skip_to: 0,
+        }
+    }
+
+    fn run(mut self, queue: &ConsumeQueue, from: u64, mut tags: TagTest<'_>) -> io::Result<Scan<'a>> {
+        let scan_count = SCAN_BYTES_MIN.max(self.count_max.saturating_mul(ENTRY_BYTES)) / ENTRY_BYTES;
+        let mut entries = Vec::with_capacity(STEP_COUNT);
+        while self.scanned < scan_count {
+            entries.clear();
+            let result = queue.read(from + self.scanned as u64, STEP_COUNT.min(scan_count - self.scanned), &mut entries);
+            if entries.is_empty() {
+                // An error counts only when nothing came before it: the next read meets it again.
+                if self.scanned == 0 {
+                    result?;
+                }
+                break;
+            }
+            for entry in &entries {
+                if self.is_full(entry) {
+                    return Ok(self);
+                }
+                self.scanned += 1;
+                self.last_log_offset = entry.log_offset;
+                self.take(entry, &mut tags);
+            }
+        }
+        Ok(self)
+    }
+
+    fn is_full(&self, entry: &Entry) -> bool {
+        if self.count == 0 || entry.log_offset < self.skip_to {
+            return false;
+        }
+        let is_on_disk = self.log_max.saturating_sub(entry.log_offset) > self.limits.in_memory_bytes;
+        let (bytes_max, count_max) = if is_on_disk {
+            (self.limits.disk_bytes_max, self.limits.disk_count_max)
+        } else {
+            (self.limits.memory_bytes_max, self.limits.memory_count_max)
+        };
+        self.count >= self.count_max.min(count_max) || self.bytes + entry.record_bytes as usize > bytes_max
+    }
+
+    fn take(&mut self, entry: &Entry, tags: &mut TagTest<'_>) {
+        if entry.log_offset < self.skip_to || entry.is_filler() {
+            return;
+        }
+        if !(tags.resolve)(entry.tags_code).is_none_or(&mut *tags.accept) {
+            return;
+        }
+        let Some(file) = find(&self.files, entry.log_offset) else {
+            return self.is_gone(entry);
+        };
+        let range = entry.log_offset - file.start..entry.log_end() - file.start;
+        if range.end > file.written() {
+            return self.is_gone(entry);
+        }
+        match self.stretches.last_mut() {
+            Some(last) if Arc::ptr_eq(&last.file, file) && last.range.end == range.start => last.range.end = range.end,
+            _ => self.stretches.push(Stretch { file: Arc::clone(file), range }),
+        }
+        self.bytes += entry.record_bytes as usize;
+        self.count += 1;
+        self.status = ReadStatus::Found;
+    }
+
+    /// The record of `entry` is not in the log: retention took its file, or the entry is wrong.
+    fn is_gone(&mut self, entry: &Entry) {
+        if self.count == 0 {
+            self.status = ReadStatus::MessageWasRemoving;
+        }
+        let file_bytes = self.files.first().map_or(1, |file| file.bytes);
+        self.skip_to = entry.log_offset - entry.log_offset % file_bytes + file_bytes;
+    }
+}
+
+/// The record that starts at `log_offset`, if a whole and plausible one does.
+pub(crate) fn record_at(log: &CommitLog, log_offset: u64) -> Option<Bytes> {
+    let files = log.files();
+    let file = find(&files, log_offset)?;
+    let position = log_offset - file.start;
+    let written = file.written();
+    let bytes = file.slice(position.min(written)..written);
+    match check(bytes, Some(log_offset), true) {
+        Ok(Checked::Record(record)) => Some(file.pinned(position..position + record.bytes.len() as u64)),
+        _ => None,
+    }
+}
+
+/// Store time of the record that `entry` points to.
+pub(crate) fn entry_store_time(files: &[Arc<MappedFile>], entry: &Entry) -> Option<i64> {
+    let file = find(files, entry.log_offset)?;
+    let range = entry.log_offset - file.start..entry.log_end() - file.start;
+    (range.end <= file.written()).then(|| peek_store_timestamp(file.slice(range))).flatten()
+}
+
+/// The first queue offset whose store time passes `passes`, `max` if none does. Times grow with the offset; an entry whose
+/// record is gone counts as older than all.
+pub(crate) fn first_by_time(log: &CommitLog, queue: &ConsumeQueue, passes: impl Fn(i64) -> bool) -> u64 {
+    let (mut low, mut high) = (queue.min(), queue.max());
+    let files = log.files();
+    let mut entries = Vec::with_capacity(1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        entries.clear();
+        let time = match queue.read(middle, 1, &mut entries) {
+            Ok(()) => entries.first().and_then(|entry| entry_store_time(&files, entry)),
+            Err(_) => None,
+        };
+        if time.is_some_and(&passes) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
 }

@@ -1,12 +1,32 @@
 //! The store as the broker sees it.
+//!
+//! ```text
+//! shard     append: gate, one write, tails, `max`          read: entries from tail or files, records from mappings
+//! agents    flush_turn: fdatasync of the log               files_turn: next log file, tails to files, queue sync, checkpoint
+//! ```
+//! A store starts no thread and asks for no time: the node calls the turns, from one thread each, and passes `now_ms`.
 
+use crate::agent::{FileAgent, FlushAgent, Waiter};
 use crate::append::{AppendBatch, AppendOutcome};
-use crate::consume_queue::ConsumeQueue;
-use crate::error::OpenError;
-use crate::read::{Read, ReadLimits};
+use crate::checkpoint::Checkpoint;
+use crate::commit_log::CommitLog;
+use crate::consume_queue::{ConsumeQueue, ENTRY_BYTES, QueueRoom};
+use crate::deleted_topics::DeletedTopics;
+use crate::disk::{Disk, RealDisk};
+use crate::error::{AppendError, OpenError};
+use crate::ext::ExtFiles;
+use crate::lock::StoreLock;
+use crate::read::{self, Read, ReadLimits, TagTest};
+use crate::recovery::{self, Recovered};
 use bytes::Bytes;
+use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Entries in memory that no file holds yet, at most: 64 MiB.
+const PENDING_COUNT_MAX: u64 = (64 << 20) / 24;
 
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -25,90 +45,284 @@ pub struct StoreConfig {
     pub check_crc_on_recover: bool,
 }
 
+impl StoreConfig {
+    fn check(&self) -> Result<(), OpenError> {
+        let wrong = |key, value, reason: String| Err(OpenError::Config { key, value, reason });
+        let log = self.commit_log_file_bytes;
+        let key = "mappedFileSizeCommitLog";
+        if log == 0 || !log.is_multiple_of(4096) {
+            return wrong(key, log, "not a multiple of 4096".to_owned());
+        }
+        // Sizes inside a file are `i32` for Java.
+        if log > i32::MAX as u64 {
+            return wrong(key, log, "above 2147483647, the most that Java can map".to_owned());
+        }
+        if log < self.body_bytes_max as u64 + 4096 {
+            return wrong(key, log, format!("too small for a message of maxMessageSize = {} bytes", self.body_bytes_max));
+        }
+        let queue = self.consume_queue_file_bytes;
+        if !(ENTRY_BYTES..=i32::MAX as u64 - ENTRY_BYTES).contains(&queue) {
+            return wrong("mappedFileSizeConsumeQueue", queue, "not between 20 and 2147483627".to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// What opening found and did, for the log.
 #[derive(Debug, Default)]
 pub struct OpenReport {
     pub lines: Vec<String>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeBoundary {
     Lower,
     Upper,
 }
 
-pub struct Store {}
+pub(crate) type Queues = HashMap<Box<str>, HashMap<i32, Arc<ConsumeQueue>>>;
+
+pub struct Store {
+    pub(crate) config: StoreConfig,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) log: CommitLog,
+    pub(crate) room: Arc<QueueRoom>,
+    queues: RwLock<Queues>,
+    ext: ExtFiles,
+    pub(crate) checkpoint: Checkpoint,
+    deleted: Mutex<DeletedTopics>,
+    flush_agent: Mutex<FlushAgent>,
+    file_agent: Mutex<FileAgent>,
+    /// Queues that have something to file and that the agent does not know yet.
+    pub(crate) reported: Mutex<Vec<Arc<ConsumeQueue>>>,
+    /// Folders of deleted topics, moved out of the way, for the agent to remove.
+    pub(crate) discarded: Mutex<Vec<PathBuf>>,
+    discarded_count: AtomicU64,
+    flush_waiter: Waiter,
+    pub(crate) files_waiter: Waiter,
+    /// Given back by `close`.
+    lock: Mutex<Option<StoreLock>>,
+}
 
 impl Store {
     /// Takes the lock, loads, recovers, writes `abort`. After it returns the store takes appends.
-    pub fn open(_config: StoreConfig, _now_ms: u64) -> Result<(Arc<Store>, OpenReport), OpenError> {
-        todo!()
+    ///
+    /// # Errors
+    /// [`OpenError`]. The lock comes first, odd files are found before anything is changed.
+    pub fn open(config: StoreConfig, now_ms: u64) -> Result<(Arc<Store>, OpenReport), OpenError> {
+        Store::open_on(Arc::new(RealDisk), config, now_ms)
     }
+
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, mut config: StoreConfig, now_ms: u64) -> Result<(Arc<Store>, OpenReport), OpenError> {
+        config.check()?;
+        config.consume_queue_file_bytes = config.consume_queue_file_bytes.next_multiple_of(ENTRY_BYTES);
+        disk.create_dirs(&config.root).map_err(|e| OpenError::io("can not create", &config.root, e))?;
+        let lock = StoreLock::take(&config.root.join("lock"))?;
+        let Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report } = recovery::recover(&disk, &config)?;
+        let store = Store {
+            config,
+            disk,
+            log,
+            room,
+            queues: RwLock::new(queues),
+            ext,
+            checkpoint,
+            deleted: Mutex::new(deleted),
+            flush_agent: Mutex::new(FlushAgent::new(now_ms)),
+            file_agent: Mutex::new(FileAgent::new(unsynced, now_ms)),
+            reported: Mutex::default(),
+            discarded: Mutex::default(),
+            discarded_count: AtomicU64::new(0),
+            flush_waiter: Waiter::default(),
+            files_waiter: Waiter::default(),
+            lock: Mutex::new(Some(lock)),
+        };
+        Ok((Arc::new(store), report))
+    }
+
     /// Places the batch: gate, queue offsets and log offsets given, one write (or one for each file touched), `written`
     /// published, queue entries appended to the in-memory tails, queues' `max` published (this call ends visible).
-    pub fn append(&self, _batch: &mut AppendBatch, _now_ms: u64) -> AppendOutcome {
-        todo!()
+    pub fn append(&self, batch: &mut AppendBatch, now_ms: u64) -> AppendOutcome {
+        let pending = self.room.pending.load(Ordering::Relaxed);
+        if pending > PENDING_COUNT_MAX {
+            self.files_waiter.wake_once();
+            batch.finish(0);
+            let reason = format!("{pending} consume queue entries wait to be written to their files, the limit is {PENDING_COUNT_MAX}: the disk is too slow or full");
+            return AppendOutcome { units_placed: 0, error: Some(AppendError::NotWritable(reason)) };
+        }
+        let successor = |queue: &ConsumeQueue| self.queue_or_create(&queue.topic, queue.queue_id);
+        let mut reported = None;
+        let outcome = self.log.append(batch, now_ms, &successor, &mut |queue| {
+            let lock = || self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            reported.get_or_insert_with(lock).push(Arc::clone(queue));
+        });
+        drop(reported);
+        if outcome.units_placed > 0 {
+            self.flush_waiter.wake_if_idle();
+            self.files_waiter.wake_if_idle();
+            let is_behind = pending > FileAgent::PENDING_COUNT_WAKE;
+            if is_behind || self.log.wants_file() {
+                self.files_waiter.wake_once();
+            }
+        }
+        outcome
     }
-    pub fn queue(&self, _topic: &str, _queue_id: i32) -> Option<Arc<ConsumeQueue>> {
-        todo!()
+
+    pub fn queue(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(topic)?.get(&queue_id).cloned()
     }
-    pub fn queue_or_create(&self, _topic: &str, _queue_id: i32) -> Arc<ConsumeQueue> {
-        todo!()
+
+    /// # Panics
+    /// When `topic` can not name a folder (`/`, `..`, empty) or `queue_id` is negative: the broker has checked both.
+    pub fn queue_or_create(&self, topic: &str, queue_id: i32) -> Arc<ConsumeQueue> {
+        if let Some(queue) = self.queue(topic, queue_id) {
+            return queue;
+        }
+        // Checked before the lock: a panic inside would leave an empty topic behind.
+        let made = Arc::new(ConsumeQueue::new(&self.room, topic, queue_id));
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        let of_topic = queues.entry(topic.into()).or_default();
+        Arc::clone(of_topic.entry(queue_id).or_insert(made))
     }
+
     /// Every topic that has a queue in memory or on disk.
     pub fn topics(&self) -> Vec<String> {
-        todo!()
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let mut topics: Vec<String> = queues.keys().map(|topic| String::from(&**topic)).collect();
+        topics.sort_unstable();
+        topics
     }
+
     /// `accept` tests the entry's tags code before the log is touched.
-    pub fn read(&self, _queue: &ConsumeQueue, _from: i64, _count_max: usize, _limits: &ReadLimits, _accept: &mut dyn FnMut(i64) -> bool) -> Read {
-        todo!()
+    pub fn read(&self, queue: &ConsumeQueue, from: i64, count_max: usize, limits: &ReadLimits, accept: &mut dyn FnMut(i64) -> bool) -> Read {
+        let resolve = |code| self.ext.resolve(queue, code);
+        read::read(&self.log, queue, from, count_max, limits, TagTest { resolve: &resolve, accept })
     }
+
     /// The record that starts at `log_offset`; `None` unless a whole, plausible record starts there.
-    pub fn record_at(&self, _log_offset: u64) -> Option<Bytes> {
-        todo!()
+    pub fn record_at(&self, log_offset: u64) -> Option<Bytes> {
+        read::record_at(&self.log, log_offset)
     }
-    /// Lower: first entry with store time >= `time_ms`, or max. Upper: last entry with store time <= `time_ms`. Empty: 0.
-    pub fn offset_by_time(&self, _queue: &ConsumeQueue, _time_ms: i64, _boundary: TimeBoundary) -> u64 {
-        todo!()
+
+    /// Lower: first entry with store time >= `time_ms`, or max. Upper: last entry with store time <= `time_ms`, or min.
+    /// Empty: 0.
+    pub fn offset_by_time(&self, queue: &ConsumeQueue, time_ms: i64, boundary: TimeBoundary) -> u64 {
+        match boundary {
+            TimeBoundary::Lower => read::first_by_time(&self.log, queue, |time| time >= time_ms),
+            TimeBoundary::Upper => {
+                let later = read::first_by_time(&self.log, queue, |time| time > time_ms);
+                later.saturating_sub(1).max(queue.min())
+            }
+        }
     }
+
     /// Store time of the entry, -1 if there is none.
-    pub fn store_time(&self, _queue: &ConsumeQueue, _queue_offset: u64) -> i64 {
-        todo!()
+    pub fn store_time(&self, queue: &ConsumeQueue, queue_offset: u64) -> i64 {
+        let mut entries = Vec::with_capacity(1);
+        if queue.read(queue_offset, 1, &mut entries).is_err() {
+            return -1;
+        }
+        entries.first().and_then(|entry| read::entry_store_time(&self.log.files(), entry)).unwrap_or(-1)
     }
+
     /// Forgets the topic's queues and removes their files. Offsets start at 0 again.
-    pub fn delete_topic(&self, _topic: &str) -> std::io::Result<()> {
-        todo!()
+    ///
+    /// The records stay in the log, as in Java. So that a start after a crash does not rebuild the queues from them, the
+    /// topic and the log's end are written down first: older records of the topic get no entry any more. An append that
+    /// is under way and still holds a queue of the topic goes into the queue made after.
+    ///
+    /// # Errors
+    /// What the disk answers; the topic may then be gone from memory and come back at the next start.
+    pub fn delete_topic(&self, topic: &str) -> io::Result<()> {
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (gone, log_end) = self.log.hold_gate(|| {
+            let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+            let gone = queues.remove(topic).unwrap_or_default();
+            gone.values().for_each(|queue| queue.forget());
+            (gone, self.log.written())
+        });
+        if gone.is_empty() {
+            return Ok(());
+        }
+        deleted.insert(&*self.disk, topic, log_end)?;
+        gone.values().for_each(|queue| queue.abandon_files());
+        self.disk.create_dirs(&self.room.staging)?;
+        let mut discarded = self.discarded.lock().unwrap_or_else(PoisonError::into_inner);
+        for dir in recovery::QUEUE_DIRS {
+            let from = self.config.root.join(dir).join(topic);
+            // The agent removes it: that may take long.
+            let number = self.discarded_count.fetch_add(1, Ordering::Relaxed);
+            let to = self.room.staging.join(format!("deleted-{number}"));
+            match self.disk.rename(&from, &to) {
+                Ok(()) => discarded.push(to),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.files_waiter.wake();
+        Ok(())
     }
+
     pub fn log_min(&self) -> u64 {
-        todo!()
+        self.log.min()
     }
+
     pub fn log_max(&self) -> u64 {
-        todo!()
+        self.log.written()
     }
+
     pub fn log_flushed(&self) -> u64 {
-        todo!()
+        self.log.flushed()
     }
+
     /// One pass of FlushRealTimeService; may block in fdatasync. Returns ms until it wants the next pass.
-    pub fn flush_turn(&self, _now_ms: u64) -> u64 {
-        todo!()
+    pub fn flush_turn(&self, now_ms: u64) -> u64 {
+        let mut agent = self.flush_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        agent.turn(&self.config, &self.log, &self.checkpoint, &self.flush_waiter, now_ms)
     }
+
     /// One pass of the file agent: next log file made ahead, queue tails written to their files, queue flush round and
     /// checkpoint when due. Returns ms until the next pass.
-    pub fn files_turn(&self, _now_ms: u64) -> u64 {
-        todo!()
+    pub fn files_turn(&self, now_ms: u64) -> u64 {
+        let mut agent = self.file_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        agent.turn(self, now_ms)
     }
+
     /// Blocks an agent until `append` wants it (a file is needed, the first bytes after idleness) or `timeout_ms`.
-    pub fn wait_flush(&self, _timeout_ms: u64) {
-        todo!()
+    pub fn wait_flush(&self, timeout_ms: u64) {
+        self.flush_waiter.wait(timeout_ms);
     }
-    pub fn wait_files(&self, _timeout_ms: u64) {
-        todo!()
+
+    pub fn wait_files(&self, timeout_ms: u64) {
+        self.files_waiter.wait(timeout_ms);
     }
+
     /// Wakes both waits, for shutdown.
     pub fn wake_agents(&self) {
-        todo!()
+        self.flush_waiter.wake();
+        self.files_waiter.wake();
     }
-    /// Everything to disk, checkpoint, unused files away, `abort` removed. Appends are refused from here on.
-    pub fn close(&self, _now_ms: u64) -> std::io::Result<()> {
-        todo!()
+
+    /// Everything to disk, checkpoint, unused files away, `abort` removed. Appends are refused from here on. The lock is
+    /// given back, whatever the outcome; a second call does nothing.
+    ///
+    /// # Errors
+    /// Something could not be written or made durable. `abort` stays then, and the next start recovers as after a crash.
+    pub fn close(&self, _now_ms: u64) -> io::Result<()> {
+        let mut agent = self.file_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(_lock) = self.lock.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
+        self.log.hold_gate(|| self.log.stop("the store is closed"));
+        self.wake_agents();
+        if let Some(store_timestamp) = self.log.flush()? {
+            self.checkpoint.advance_log(store_timestamp);
+        }
+        agent.finish(self)?;
+        self.log.remove_unused()?;
+        self.disk.remove_dir_all(&self.room.staging)?;
+        self.disk.remove_file(&self.config.root.join("abort"))?;
+        self.disk.sync_dir(&self.config.root)
     }
 }

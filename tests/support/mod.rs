@@ -530,8 +530,8 @@ fn free_ports() -> u16 {
     const STEP: usize = 8;
     const STEP_COUNT: usize = 2_400;
     static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos() / 1_000);
-    let at = nanos as usize + std::process::id() as usize;
+    let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
+    let at = micros as usize + std::process::id() as usize;
     let mut given = GIVEN.lock().expect("no panic while it is held");
     for step in 0..STEP_COUNT {
         let port = u16::try_from(FIRST + (at + step) % STEP_COUNT * STEP + 2).expect("below 2^16");

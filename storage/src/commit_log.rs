@@ -1,0 +1,456 @@
+//! The commit log: one endless row of records, cut into files of equal length.
+//!
+//! ```text
+//! file 0                          file 1                         file 2, made ahead
+//! | record record ... record blank | record record | (zeros)      | (zeros)           |
+//! min                                              written
+//! ```
+//! Medium "write": the turn's batch lies encoded in its own buffer and goes into the page cache by one `pwrite` for each
+//! file it touches; readers use a shared mapping, which sees the page cache. What is written survives a kill.
+//!
+//! One writer at a time, behind the gate. It gives the offsets and the store time, so that log order, queue order and
+//! time order are one. Readers take the list of files once and see what is below `written`.
+//!
+//! A write that fails publishes nothing; what it left behind `written` is zeroed before the next one, so that a
+//! record whose sender was told of the failure can not come back. A failed flush ends all writing.
+//! Source: CommitLog.java, MappedFileQueue.java.
+
+use crate::append::{AppendBatch, AppendOutcome};
+use crate::consume_queue::ConsumeQueue;
+use crate::disk::Disk;
+use crate::error::AppendError;
+use crate::mapped_file::{MappedFile, file_name};
+use crate::record::layout::{BLANK_BYTES, blank};
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// How long an append waits for a file that the agent is making at that moment, as Java does.
+const FILE_WAIT_MS_MAX: u64 = 5000;
+const PAGE_BYTES: u64 = 4096;
+/// The next file is made when this part of the current one is used.
+const AHEAD_FROM_PART: u64 = 4;
+
+pub(crate) type Files = Arc<[Arc<MappedFile>]>;
+/// Gives the queue that takes the place of a forgotten one.
+pub(crate) type Successor<'a> = &'a dyn Fn(&ConsumeQueue) -> Arc<ConsumeQueue>;
+
+/// Where a log's files are and how long each is.
+pub(crate) struct LogPlace {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+    pub staging: PathBuf,
+    pub file_bytes: u64,
+}
+
+pub(crate) struct CommitLog {
+    place: LogPlace,
+    files: RwLock<Files>,
+    written: AtomicU64,
+    flushed: AtomicU64,
+    /// Store time of the newest record; published after `written` and after the queue entries.
+    store_timestamp: AtomicU64,
+    gate: Mutex<Gate>,
+    ahead: Mutex<Ahead>,
+    ahead_made: Condvar,
+    /// The agent has made a file or is about to, or could not: an append need not wake it.
+    is_ahead_settled: AtomicBool,
+    is_flush_failed: AtomicBool,
+    /// A flush failed or the store is closed: no write any more.
+    is_stopped: AtomicBool,
+    stop_reason: Mutex<String>,
+}
+
+/// What the one writer owns.
+struct Gate {
+    /// The file that is being written; `None` before the first and when recovery ended at a file's end.
+    file: Option<Arc<MappedFile>>,
+    /// Log offset of the next record.
+    end: u64,
+    store_timestamp: u64,
+    /// A failed write may have left bytes up to this log offset.
+    stale_end: u64,
+}
+
+/// The next file, made ahead by the agent.
+enum Ahead {
+    None,
+    Making,
+    Made(Arc<MappedFile>),
+}
+
+impl CommitLog {
+    /// A log as recovery has found it: `files` in order, `end` inside or at the end of the last one.
+    pub fn new(place: LogPlace, files: Vec<Arc<MappedFile>>, end: u64, store_timestamp: u64) -> CommitLog {
+        for pair in files.windows(2) {
+            assert_eq!(pair[0].end(), pair[1].start);
+        }
+        let file = files.last().filter(|file| end < file.end()).cloned();
+        CommitLog {
+            place,
+            files: RwLock::new(files.into()),
+            written: AtomicU64::new(end),
+            flushed: AtomicU64::new(end),
+            store_timestamp: AtomicU64::new(store_timestamp),
+            gate: Mutex::new(Gate { file, end, store_timestamp, stale_end: 0 }),
+            ahead: Mutex::new(Ahead::None),
+            ahead_made: Condvar::new(),
+            is_ahead_settled: AtomicBool::new(false),
+            is_flush_failed: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            stop_reason: Mutex::default(),
+        }
+    }
+
+    pub fn min(&self) -> u64 {
+        self.files().first().map_or(self.written(), |file| file.start)
+    }
+
+    /// Log offset behind the last record.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Every record stored earlier lies below `written` as read after this, and has its entry in a tail.
+    pub fn store_timestamp(&self) -> u64 {
+        self.store_timestamp.load(Ordering::Acquire)
+    }
+
+    pub fn files(&self) -> Files {
+        Arc::clone(&self.files.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// No append any more; the first reason stays.
+    pub fn stop(&self, reason: &str) {
+        let mut stored = self.stop_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_stopped.load(Ordering::Relaxed) {
+            stored.push_str(reason);
+            self.is_stopped.store(true, Ordering::Release);
+        }
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    fn stop_reason(&self) -> String {
+        self.stop_reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For what must not happen beside an append.
+    pub fn hold_gate<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _gate = self.gate();
+        act()
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        // A panic behind the gate leaves offsets given and bytes half written: nobody may go on from there.
+        self.gate.lock().expect("an append panicked")
+    }
+}
+
+/// The file of `files` that holds `log_offset`.
+pub(crate) fn find(files: &[Arc<MappedFile>], log_offset: u64) -> Option<&Arc<MappedFile>> {
+    let first = files.first()?;
+    let index = log_offset.checked_sub(first.start)? / first.bytes;
+    files.get(usize::try_from(index).ok()?)
+}
+
+impl CommitLog {
+    /// Places the batch. `report` is told of every queue that the agent does not yet know to have something to file.
+    pub fn append(&self, batch: &mut AppendBatch, now_ms: u64, successor: Successor<'_>, report: &mut dyn FnMut(&Arc<ConsumeQueue>)) -> AppendOutcome {
+        let mut gate = self.gate();
+        let gate = &mut *gate;
+        let mut error = self.is_stopped().then(|| AppendError::NotWritable(self.stop_reason()));
+        if error.is_none() && gate.stale_end > gate.end {
+            error = self.zero_stale(gate).err().map(|e| not_writable(&e));
+        }
+        let store_timestamp = now_ms.max(gate.store_timestamp);
+        let mut units_placed = 0;
+        while error.is_none() && units_placed < batch.unit_count() {
+            let room = gate.file.as_ref().map_or(0, |file| file.end() - gate.end);
+            let units_end = place_units(batch, units_placed, room, gate.end, store_timestamp, successor);
+            let placed = units_placed..units_end;
+            let result = if placed.is_empty() {
+                self.roll(gate, batch.unit_bytes(units_placed))
+            } else {
+                self.write(gate, batch.unit_slice(placed.clone()))
+            };
+            match result {
+                Ok(()) => units_placed = units_end,
+                Err(e) => {
+                    take_back_units(batch, placed, successor);
+                    error = Some(e);
+                }
+            }
+        }
+        batch.finish(units_placed);
+        if units_placed > 0 {
+            gate.store_timestamp = store_timestamp;
+            self.written.store(gate.end, Ordering::Release);
+            publish_entries(batch, units_placed, successor, report);
+            self.store_timestamp.store(store_timestamp, Ordering::Release);
+        }
+        AppendOutcome { units_placed, error }
+    }
+
+    /// Writes `bytes` at the end. After an error nothing has happened but that `stale_end` is noted.
+    fn write(&self, gate: &mut Gate, bytes: &[u8]) -> Result<(), AppendError> {
+        let end = gate.end + bytes.len() as u64;
+        self.write_or_note(gate, bytes)?;
+        gate.end = end;
+        let file = gate.file.as_ref().expect("written to");
+        file.publish_written(end - file.start);
+        Ok(())
+    }
+
+    fn write_or_note(&self, gate: &mut Gate, bytes: &[u8]) -> Result<(), AppendError> {
+        let file = gate.file.as_ref().expect("units were placed in it");
+        let position = gate.end - file.start;
+        let Err(e) = file.file.write_at(position, bytes) else {
+            return Ok(());
+        };
+        tracing::error!(path = %file.path.display(), position, bytes = bytes.len(), error = %e, "write failed");
+        gate.stale_end = gate.end + bytes.len() as u64;
+        // When this fails, too, the next append tries again before it writes.
+        let _ = self.zero_stale(gate);
+        Err(not_writable(&e))
+    }
+
+    /// Takes back what a failed write left behind the end.
+    fn zero_stale(&self, gate: &mut Gate) -> io::Result<()> {
+        let file = gate.file.as_ref().expect("something was written to it");
+        file.file.zero(gate.end - file.start, gate.stale_end - file.start)?;
+        gate.stale_end = 0;
+        Ok(())
+    }
+
+    /// Ends the current file with a blank record and goes on in the next.
+    fn roll(&self, gate: &mut Gate, unit_bytes: usize) -> Result<(), AppendError> {
+        let max = self.place.file_bytes as usize - BLANK_BYTES;
+        if unit_bytes > max {
+            return Err(AppendError::TooLarge { bytes: unit_bytes, max });
+        }
+        let start = gate.file.as_ref().map_or(gate.end, |file| file.end());
+        let next = self.take_file(start)?;
+        if gate.file.is_some() {
+            let left = u32::try_from(start - gate.end).expect("a file is smaller than 4 GiB");
+            if let Err(e) = self.write_or_note(gate, &blank(left)) {
+                *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
+                return Err(e);
+            }
+        }
+        if let Some(file) = &gate.file {
+            file.publish_written(file.bytes);
+        }
+        gate.end = start;
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        *files = files.iter().cloned().chain([Arc::clone(&next)]).collect();
+        drop(files);
+        self.written.store(start, Ordering::Release);
+        gate.file = Some(next);
+        self.is_ahead_settled.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn take_file(&self, start: u64) -> Result<Arc<MappedFile>, AppendError> {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*ahead, Ahead::Making) {
+            let wait = Duration::from_millis(FILE_WAIT_MS_MAX);
+            let is_making = |ahead: &mut Ahead| matches!(ahead, Ahead::Making);
+            ahead = self.ahead_made.wait_timeout_while(ahead, wait, is_making).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        match std::mem::replace(&mut *ahead, Ahead::None) {
+            Ahead::Made(file) => {
+                assert_eq!(file.start, start);
+                Ok(file)
+            }
+            Ahead::Making => {
+                *ahead = Ahead::Making;
+                Err(AppendError::NoFile(format!("the log file at {start} is not ready after {FILE_WAIT_MS_MAX} ms")))
+            }
+            Ahead::None => {
+                tracing::debug!(start, "no log file was ready, made in the append");
+                self.create_file(start).map_err(|e| match e.raw_os_error() {
+                    Some(nix::libc::ENOSPC | nix::libc::EDQUOT) => not_writable(&e),
+                    _ => AppendError::NoFile(format!("{}: {e}", self.place.dir.join(file_name(start)).display())),
+                })
+            }
+        }
+    }
+
+    fn create_file(&self, start: u64) -> io::Result<Arc<MappedFile>> {
+        let LogPlace { disk, dir, staging, file_bytes } = &self.place;
+        MappedFile::create(&**disk, dir, staging, start, *file_bytes).map(Arc::new)
+    }
+}
+
+fn not_writable(error: &io::Error) -> AppendError {
+    AppendError::NotWritable(format!("the commit log can not be written: {error}"))
+}
+
+/// Forgotten queues are rare: the successor is looked up each time.
+fn with_queue<T>(queue: &Arc<ConsumeQueue>, successor: Successor<'_>, act: impl FnOnce(&Arc<ConsumeQueue>) -> T) -> T {
+    if queue.is_forgotten() { act(&successor(queue)) } else { act(queue) }
+}
+
+/// Gives units from `from` on their places, as many as fit into `room` bytes at `log_offset`. Returns the first that does
+/// not.
+fn place_units(batch: &mut AppendBatch, from: usize, mut room: u64, mut log_offset: u64, store_timestamp: u64, successor: Successor<'_>) -> usize {
+    for index in from..batch.unit_count() {
+        let bytes = batch.unit_bytes(index) as u64;
+        if bytes + BLANK_BYTES as u64 > room {
+            return index;
+        }
+        let next = with_queue(batch.queue(index), successor, |queue| queue.next());
+        let taken = batch.place_unit(index, log_offset, next, store_timestamp);
+        with_queue(batch.queue(index), successor, |queue| queue.set_next(next + taken));
+        room -= bytes;
+        log_offset += bytes;
+    }
+    batch.unit_count()
+}
+
+/// Takes back the queue offsets of units that could not be written.
+fn take_back_units(batch: &AppendBatch, units: Range<usize>, successor: Successor<'_>) {
+    for index in units.rev() {
+        if let Some((queue_offset, _)) = batch.entries(index).next() {
+            with_queue(batch.queue(index), successor, |queue| queue.set_next(queue_offset));
+        }
+    }
+}
+
+/// Entries into the tails, then `max`: the records become visible. Neighbours of one queue share a lock.
+fn publish_entries(batch: &AppendBatch, units_placed: usize, successor: Successor<'_>, report: &mut dyn FnMut(&Arc<ConsumeQueue>)) {
+    let mut first = 0;
+    while first < units_placed {
+        let is_other = |index: &usize| !Arc::ptr_eq(batch.queue(*index), batch.queue(first));
+        let end = (first..units_placed).find(is_other).unwrap_or(units_placed);
+        with_queue(batch.queue(first), successor, |queue| {
+            let is_news = queue.append((first..end).flat_map(|index| batch.entries(index)));
+            queue.publish_max();
+            if is_news {
+                report(queue);
+            }
+        });
+        first = end;
+    }
+}
+
+/// The agents' side.
+impl CommitLog {
+    /// Whether the agent should make the next file now. Asked after each append.
+    pub fn wants_file(&self) -> bool {
+        if self.is_ahead_settled.load(Ordering::Relaxed) {
+            return false;
+        }
+        let files = self.files();
+        files.last().is_none_or(|file| file.written() >= file.bytes / AHEAD_FROM_PART)
+    }
+
+    /// Makes the next file unless there is one.
+    ///
+    /// # Errors
+    /// What the disk answers. The append that needs the file will try itself.
+    pub fn make_file_ahead(&self) -> io::Result<()> {
+        let start = {
+            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            if !matches!(*ahead, Ahead::None) {
+                return Ok(());
+            }
+            *ahead = Ahead::Making;
+            self.is_ahead_settled.store(true, Ordering::Relaxed);
+            self.files().last().map_or(self.written(), |file| file.end())
+        };
+        let made = self.create_file(start);
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = match made {
+            Ok(file) => {
+                *ahead = Ahead::Made(file);
+                Ok(())
+            }
+            Err(e) => {
+                *ahead = Ahead::None;
+                // An append had taken the file that was to be made and had not yet put it on the list.
+                if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) }
+            }
+        };
+        drop(ahead);
+        self.ahead_made.notify_all();
+        result
+    }
+
+    /// fdatasync of what is written and not flushed. Nothing to do: `None`; else the store time up to which the log is
+    /// durable.
+    ///
+    /// # Errors
+    /// Final: the log takes no more writes.
+    pub fn flush(&self) -> io::Result<Option<u64>> {
+        if self.is_flush_failed() {
+            return Err(io::Error::other(self.stop_reason()));
+        }
+        let store_timestamp = self.store_timestamp();
+        let written = self.written();
+        if written == self.flushed() {
+            return Ok(None);
+        }
+        for file in self.files().iter() {
+            if file.end() <= self.flushed() || file.start >= written {
+                continue;
+            }
+            let end = written.min(file.end());
+            if let Err(e) = self.sync_file(file) {
+                self.is_flush_failed.store(true, Ordering::Release);
+                let path = file.path.display();
+                self.stop(&format!("a flush of {path} failed ({e}); what was not flushed may be lost, restart when the disk is repaired"));
+                tracing::error!(%path, error = %e, "flush failed, the log takes no more writes");
+                return Err(e);
+            }
+            file.publish_flushed(end - file.start);
+            self.flushed.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(Some(store_timestamp))
+    }
+
+    fn sync_file(&self, file: &MappedFile) -> io::Result<()> {
+        file.file.sync()?;
+        if !file.is_name_synced.load(Ordering::Relaxed) {
+            self.place.disk.sync_dir(&self.place.dir)?;
+            file.is_name_synced.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub fn is_flush_failed(&self) -> bool {
+        self.is_flush_failed.load(Ordering::Acquire)
+    }
+
+    /// Whether fewer than `pages` whole pages wait for a flush and no full file does.
+    pub fn is_little_unflushed(&self, pages: u64) -> bool {
+        let (written, flushed) = (self.written(), self.flushed());
+        written / PAGE_BYTES - flushed / PAGE_BYTES < pages && written / self.place.file_bytes == flushed / self.place.file_bytes
+    }
+
+    /// Takes away the files that nothing was written to. No append can be under way: the log is stopped.
+    pub fn remove_unused(&self) -> io::Result<()> {
+        assert!(self.is_stopped());
+        let ahead = std::mem::replace(&mut *self.ahead.lock().unwrap_or_else(PoisonError::into_inner), Ahead::None);
+        if let Ahead::Made(file) = ahead {
+            self.place.disk.remove_file(&file.path)?;
+        }
+        // The first file when nothing was ever written. A later empty one stays: it shows where the log ends.
+        if self.written() == 0 {
+            for file in self.files().iter() {
+                self.place.disk.remove_file(&file.path)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! `ringmq-deleted-topics`: topics that were deleted, and where the log ended then.
+//!
+//! ```text
+//! a line each    <log end> <topic>
+//! ```
+//! The records of a deleted topic stay in the log. Java's start after a crash makes queues of them again, and if the
+//! topic was made anew, puts the old messages before the new. Ours gives no entry to a record of the topic below the
+//! noted end. A line goes when the log no longer reaches back to it. Java does not know the file and leaves it alone.
+
+use crate::disk::Disk;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+pub(crate) struct DeletedTopics {
+    path: PathBuf,
+    log_ends: BTreeMap<String, u64>,
+}
+
+impl DeletedTopics {
+    /// Lines that can not be read are dropped: the worst is that a deleted topic comes back.
+    pub fn load(disk: &dyn Disk, path: PathBuf) -> io::Result<DeletedTopics> {
+        let text = disk.read(&path)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let parse = |line: &str| {
+            let (log_end, topic) = line.split_once(' ')?;
+            Some((topic.to_owned(), log_end.parse().ok()?))
+        };
+        let log_ends = text.lines().filter_map(parse).collect();
+        Ok(DeletedTopics { path, log_ends })
+    }
+
+    /// Records of `topic` below this log offset belong to the deleted one.
+    pub fn log_end(&self, topic: &str) -> u64 {
+        self.log_ends.get(topic).copied().unwrap_or(0)
+    }
+
+    /// On the device when this returns.
+    pub fn insert(&mut self, disk: &dyn Disk, topic: &str, log_end: u64) -> io::Result<()> {
+        self.log_ends.insert(topic.to_owned(), log_end);
+        self.write(disk)
+    }
+
+    /// The log begins at `log_min` and ends at `log_max`: what lies outside is of no use, or speaks of another log.
+    pub fn keep_within(&mut self, disk: &dyn Disk, log_min: u64, log_max: u64) -> io::Result<()> {
+        let before = self.log_ends.len();
+        self.log_ends.retain(|_, log_end| *log_end > log_min && *log_end <= log_max);
+        if self.log_ends.len() == before { Ok(()) } else { self.write(disk) }
+    }
+
+    fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        let text: String = self.log_ends.iter().map(|(topic, log_end)| format!("{log_end} {topic}\n")).collect();
+        disk.replace(&self.path, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    #[test]
+    fn lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deleted");
+        let load = || DeletedTopics::load(&RealDisk, path.clone()).unwrap();
+        let mut deleted = load();
+        deleted.insert(&RealDisk, "a", 100).unwrap();
+        deleted.insert(&RealDisk, "%RETRY%b", 300).unwrap();
+        deleted.insert(&RealDisk, "a", 200).unwrap();
+        assert_eq!((load().log_end("a"), load().log_end("%RETRY%b"), load().log_end("c")), (200, 300, 0));
+        deleted.keep_within(&RealDisk, 200, 300).unwrap();
+        assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300));
+    }
+}
