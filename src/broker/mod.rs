@@ -1,0 +1,383 @@
+//! What a broker does with a request: one file for each capability.
+//!
+//! ```text
+//! shard ─ frame ─┬─ send ──> the turn's batch ── answered after the append
+//!                ├─ pull ──> slices of the log, or a place in hold
+//!                └─ Broker::handle: one match ──> offsets clients topics groups admin ──> Answer
+//!
+//! tables      topics groups          topics.json subscriptionGroup.json: durable before the change is answered
+//!             offsets                consumerOffset.json: every 5 s and at stop
+//!             clients stats          lost at the end of the process
+//! ```
+//! Everything here is called from shards and from agents; nothing here waits for the disk or the network.
+//! Source: BrokerController.java and the processors of org.apache.rocketmq.broker (4.9.7, 5.3.3).
+
+pub mod admin;
+pub mod clients;
+pub mod groups;
+pub mod hold;
+pub mod offsets;
+pub mod persist;
+pub mod pull;
+pub mod registration;
+pub mod send;
+pub mod stats;
+pub mod topics;
+
+use crate::config::BrokerConfig;
+use clients::Clients;
+use groups::Groups;
+use offsets::Offsets;
+use persist::{MetaDirty, PersistError};
+use registration::Registrations;
+use ringmq_net::protocol::codes::{request, response};
+use ringmq_net::protocol::command::Command;
+use ringmq_net::protocol::headers::HeaderError;
+use ringmq_net::reactor::ConnId;
+use ringmq_storage::read::ReadLimits;
+use ringmq_storage::record::RecordLimits;
+use ringmq_storage::store::Store;
+use stats::Stats;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use topics::Topics;
+
+/// Of this version is what the broker answers with (`V4_9_7`).
+pub const OWN_VERSION: i32 = ringmq_net::protocol::codes::version::CURRENT;
+
+/// A v1 record has one signed byte for the topic's length, and retry and dead letter topics are topics.
+pub const TOPIC_BYTES_MAX: usize = 127;
+/// `%RETRY%` before it must still be a topic.
+pub const GROUP_BYTES_MAX: usize = TOPIC_BYTES_MAX - RETRY_PREFIX.len();
+pub const RETRY_PREFIX: &str = "%RETRY%";
+pub const DLQ_PREFIX: &str = "%DLQ%";
+
+/// Topics no client may send to. Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET.
+pub const SEND_FORBIDDEN: [&str; 6] = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+];
+
+/// A connection of one of the shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Channel {
+    pub shard: u8,
+    pub conn: ConnId,
+}
+
+/// A request as the capabilities see it.
+pub struct Request<'a> {
+    pub channel: Channel,
+    pub peer: SocketAddr,
+    pub command: &'a Command<'a>,
+    pub now_ms: u64,
+}
+
+/// An answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: i32,
+    pub remark: String,
+}
+
+impl Refusal {
+    pub fn new(code: i32, remark: impl Into<String>) -> Refusal {
+        Refusal { code, remark: remark.into() }
+    }
+
+    pub fn invalid(remark: impl Into<String>) -> Refusal {
+        Refusal::new(response::INVALID_PARAMETER, remark)
+    }
+}
+
+/// A field that is missing or no number: the remark names it.
+impl From<HeaderError> for Refusal {
+    fn from(error: HeaderError) -> Refusal {
+        Refusal::invalid(error.to_string())
+    }
+}
+
+/// When a success may leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    #[default]
+    Now,
+    /// This version of the metadata is on disk.
+    Durable(u64),
+    /// It is on disk, and every name server that can be reached knows it.
+    Registered(u64),
+    /// The client on this channel has been asked and its answer is the answer.
+    Forwarded(Channel),
+}
+
+/// A success.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub remark: Option<String>,
+    pub ext: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+    pub after: After,
+}
+
+impl Answer {
+    pub fn empty() -> Answer {
+        Answer::default()
+    }
+
+    pub fn body(body: Vec<u8>) -> Answer {
+        Answer { body, ..Answer::default() }
+    }
+
+    pub fn field(name: &'static str, value: impl ToString) -> Answer {
+        Answer { ext: vec![(name, value.to_string())], ..Answer::default() }
+    }
+
+    pub fn after(after: After) -> Answer {
+        Answer { after, ..Answer::default() }
+    }
+}
+
+/// A request of ours to a client, one-way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    pub to: Channel,
+    pub what: PushWhat,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PushWhat {
+    /// NOTIFY_CONSUMER_IDS_CHANGED (40): members of this group came or went.
+    ConsumerIdsChanged { group: Arc<str> },
+}
+
+pub struct Broker {
+    pub config: BrokerConfig,
+    pub store: Arc<Store>,
+    pub topics: Topics,
+    pub groups: Groups,
+    pub offsets: Offsets,
+    pub clients: Clients,
+    pub stats: Stats,
+    pub dirty: Arc<MetaDirty>,
+    pub registrations: Registrations,
+    /// Stored in every record and in every message id: brokerIP1 and listenPort.
+    pub store_host: SocketAddr,
+    pub record_limits: RecordLimits,
+    pub read_limits: ReadLimits,
+    pub boot_ms: u64,
+    /// Of our own requests to clients.
+    opaque: AtomicI32,
+}
+
+impl Broker {
+    /// Reads the metadata of the store.
+    ///
+    /// # Errors
+    /// A metadata file and its backup that cannot be used.
+    pub fn open(
+        config: BrokerConfig,
+        store: Arc<Store>,
+        store_host: SocketAddr,
+        memory_bytes: u64,
+        now_ms: u64,
+    ) -> Result<Broker, PersistError> {
+        let config_dir = config.store_path_root.join("config");
+        let dirty = Arc::new(MetaDirty::default());
+        let topics = Topics::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
+        let groups = Groups::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
+        let offsets = Offsets::open(&config_dir)?;
+        let registrations = Registrations::new(&config.namesrv_addrs);
+        let record_limits = RecordLimits { body_bytes_max: config.message_bytes_max as usize };
+        let read_limits = ReadLimits {
+            memory_bytes_max: config.pull_bytes_in_memory_max as usize,
+            memory_count_max: config.pull_count_in_memory_max as usize,
+            disk_bytes_max: config.pull_bytes_on_disk_max as usize,
+            disk_count_max: config.pull_count_on_disk_max as usize,
+            in_memory_bytes: memory_bytes / 100 * u64::from(config.in_memory_ratio_max_percent),
+        };
+        Ok(Broker {
+            config,
+            store,
+            topics,
+            groups,
+            offsets,
+            clients: Clients::default(),
+            stats: Stats::new(now_ms),
+            dirty,
+            registrations,
+            store_host,
+            record_limits,
+            read_limits,
+            boot_ms: now_ms,
+            opaque: AtomicI32::new(0),
+        })
+    }
+
+    pub fn next_opaque(&self) -> i32 {
+        self.opaque.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn is_readable(&self) -> bool {
+        self.config.broker_permission & 4 != 0
+    }
+
+    pub fn is_writable(&self) -> bool {
+        self.config.broker_permission & 2 != 0
+    }
+
+    /// Everything but sends and pulls. What clients are to be told goes to `pushes`.
+    ///
+    /// # Errors
+    /// The refusal to answer with; nothing has changed then.
+    pub fn handle(&self, request: &Request<'_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
+        match request.command.code {
+            request::QUERY_CONSUMER_OFFSET => offsets::query(self, request),
+            request::UPDATE_CONSUMER_OFFSET => offsets::update(self, request),
+            request::SEARCH_OFFSET_BY_TIMESTAMP => offsets::search(self, request),
+            request::GET_MAX_OFFSET => offsets::max(self, request),
+            request::GET_MIN_OFFSET => offsets::min(self, request),
+            request::GET_EARLIEST_MSG_STORETIME => offsets::earliest_store_time(self, request),
+            request::GET_ALL_CONSUMER_OFFSET => Ok(Answer::body(self.offsets.to_json())),
+            request::HEART_BEAT => clients::heartbeat(self, request, pushes),
+            request::UNREGISTER_CLIENT => clients::unregister(self, request, pushes),
+            request::GET_CONSUMER_LIST_BY_GROUP => clients::consumer_list(self, request),
+            request::CHECK_CLIENT_CONFIG => clients::check_config(request),
+            request::GET_CONSUMER_CONNECTION_LIST => clients::consumer_connections(self, request),
+            request::GET_PRODUCER_CONNECTION_LIST => clients::producer_connections(self, request),
+            request::GET_CONSUMER_RUNNING_INFO => clients::running_info(self, request),
+            request::UPDATE_AND_CREATE_TOPIC => topics::create(self, request),
+            request::DELETE_TOPIC_IN_BROKER => topics::delete(self, request),
+            request::GET_ALL_TOPIC_CONFIG => Ok(Answer::body(self.topics.to_json())),
+            request::GET_TOPIC_CONFIG => topics::config(self, request),
+            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => groups::update(self, request),
+            request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => Ok(Answer::body(self.groups.to_json())),
+            request::GET_SUBSCRIPTIONGROUP_CONFIG => groups::config(self, request),
+            request::DELETE_SUBSCRIPTIONGROUP => groups::delete(self, request),
+            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request),
+            request::GET_TOPIC_STATS_INFO => admin::tables::topic_stats(self, request),
+            request::GET_CONSUME_STATS => admin::tables::consume_stats(self, request),
+            request::QUERY_TOPIC_CONSUME_BY_WHO => admin::tables::topic_consumed_by(self, request),
+            request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::tables::system_topics(self),
+            code => Err(unsupported(code)),
+        }
+    }
+}
+
+/// The remark is Java's, leading blank included.
+pub fn unsupported(code: i32) -> Refusal {
+    Refusal::new(response::REQUEST_CODE_NOT_SUPPORTED, format!(" request type {code} not supported"))
+}
+
+/// Whether every byte is one that topics and groups may have. Source: TopicValidator (`^[%|a-zA-Z0-9_-]+$`).
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte))
+}
+
+/// A name becomes a folder, so this is also what keeps a request inside the store.
+pub fn check_topic_name(topic: &str) -> Result<(), Refusal> {
+    if topic.trim().is_empty() {
+        return Err(Refusal::invalid("The specified topic is blank."));
+    }
+    if !is_plain_name(topic) {
+        return Err(Refusal::invalid(format!(
+            "The specified topic[{}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            shown(topic)
+        )));
+    }
+    if topic.len() > TOPIC_BYTES_MAX {
+        return Err(Refusal::invalid(format!(
+            "The specified topic of {} bytes is longer than topic max length {TOPIC_BYTES_MAX}.",
+            topic.len()
+        )));
+    }
+    Ok(())
+}
+
+pub fn check_group_name(group: &str) -> Result<(), Refusal> {
+    if group.trim().is_empty() {
+        return Err(Refusal::invalid("The specified group is blank."));
+    }
+    if !is_plain_name(group) {
+        return Err(Refusal::invalid(format!(
+            "The specified group[{}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            shown(group)
+        )));
+    }
+    if group.len() > GROUP_BYTES_MAX {
+        return Err(Refusal::invalid(format!(
+            "The specified group of {} bytes is longer than group max length {GROUP_BYTES_MAX}.",
+            group.len()
+        )));
+    }
+    Ok(())
+}
+
+/// A text of a stranger, short enough for a remark.
+fn shown(text: &str) -> String {
+    text.chars().take(128).flat_map(char::escape_debug).collect()
+}
+
+pub fn retry_topic(group: &str) -> String {
+    format!("{RETRY_PREFIX}{group}")
+}
+
+pub fn dlq_topic(group: &str) -> String {
+    format!("{DLQ_PREFIX}{group}")
+}
+
+/// Text after the remark of an answer that a client shows to its user. Java appends a help link here.
+pub fn topic_missing(topic: &str) -> Refusal {
+    Refusal::new(response::TOPIC_NOT_EXIST, format!("topic[{}] not exist, apply first please!", shown(topic)))
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! A broker over a small store in a folder of its own.
+
+    use super::*;
+    use std::path::Path;
+
+    pub fn config(dir: &Path, pairs: &[(&str, &str)]) -> BrokerConfig {
+        let mut entries = BrokerConfig::standalone(&dir.join("store"));
+        entries.push(("namesrvAddr".into(), String::new()));
+        entries.push(("mappedFileSizeCommitLog".into(), (8 << 20).to_string()));
+        entries.extend(pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())));
+        BrokerConfig::load(None, &entries).unwrap()
+    }
+
+    pub fn broker(dir: &Path, pairs: &[(&str, &str)]) -> Broker {
+        let config = config(dir, pairs);
+        let (store, _) = Store::open(crate::node::store_config(&config), 1_000).unwrap();
+        Broker::open(config, store, "127.0.0.1:10911".parse().unwrap(), 1 << 30, 1_000).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_the_store_are_refused() {
+        let (t127, t128, g120, g121) = ("t".repeat(127), "t".repeat(128), "g".repeat(120), "g".repeat(121));
+        for topic in ["T", "CON", "%RETRY%g", "a|b-c_d%", &t127] {
+            assert_eq!(check_topic_name(topic), Ok(()), "{topic}");
+        }
+        for topic in
+            ["", " ", "\t", "../../../tmp/x", "a/b", ".", "..", "t\0", "主题", "topic\n", "a b", "%RETRY%../../x", &t128]
+        {
+            assert_eq!(check_topic_name(topic).unwrap_err().code, response::INVALID_PARAMETER, "{topic:?}");
+            assert!(check_topic_name(topic).unwrap_err().remark.len() < 400);
+        }
+        assert_eq!(check_group_name(&g120), Ok(()));
+        for group in ["", "a/b", "..", &g121] {
+            assert_eq!(check_group_name(group).unwrap_err().code, response::INVALID_PARAMETER, "{group:?}");
+        }
+        assert_eq!(check_topic_name(&retry_topic(&g120)), Ok(()));
+        assert_eq!(check_topic_name(&dlq_topic(&g120)), Ok(()));
+    }
+}

@@ -1,0 +1,217 @@
+//! Metadata files: `config/*.json`, in Java's shape, replaced as a whole.
+//!
+//! ```text
+//! store   f.bak.tmp ─fsync─ rename ─> f.bak       f.tmp ─fsync─ rename ─> f       fsync of the folder
+//! load    f, or f.bak where f is absent, empty or torn
+//! ```
+//! At every moment one of the two files is whole. After a `store` both hold the new content (Java's `.bak` lags by one
+//! write): a torn or truncated `f` loses nothing that was answered.
+//! Source: ConfigManager.java, MixAll.string2File.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    #[error("{act} {}: {source}", path.display())]
+    Io { act: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} cannot be read ({file}) and neither can {} ({backup}): mend one of them, or move both away to start without", path.display(), backup_path.display())]
+    Unusable { path: PathBuf, file: String, backup_path: PathBuf, backup: String },
+}
+
+/// One metadata file and its backup.
+#[derive(Debug)]
+pub struct JsonFile {
+    path: PathBuf,
+}
+
+impl JsonFile {
+    /// `name` in the store's `config` folder.
+    pub fn new(config_dir: &Path, name: &str) -> JsonFile {
+        JsonFile { path: config_dir.join(name) }
+    }
+
+    /// `None` when neither the file nor its backup exists.
+    ///
+    /// # Errors
+    /// One of them exists and none can be used: starting without would forget what was acknowledged.
+    pub fn load<T, E: std::fmt::Display>(
+        &self,
+        parse: impl Fn(&[u8]) -> Result<T, E>,
+    ) -> Result<Option<T>, PersistError> {
+        let read = |path: &Path| match fs::read(path) {
+            Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => Err("empty".to_string()),
+            Ok(bytes) => parse(&bytes).map(Some).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        let backup_path = self.beside(".bak");
+        let file = read(&self.path);
+        if let Ok(Some(value)) = file {
+            return Ok(Some(value));
+        }
+        let backup = read(&backup_path);
+        match (file, backup) {
+            (file, Ok(Some(value))) => {
+                let why = file.err().unwrap_or_else(|| "absent".to_string());
+                tracing::warn!(path = %self.path.display(), why, "metadata taken from its .bak");
+                Ok(Some(value))
+            }
+            (Ok(_), Ok(None)) => Ok(None),
+            (file, backup) => {
+                let text = |result: Result<Option<T>, String>| result.err().unwrap_or_else(|| "absent".to_string());
+                Err(PersistError::Unusable {
+                    path: self.path.clone(),
+                    file: text(file),
+                    backup_path,
+                    backup: text(backup),
+                })
+            }
+        }
+    }
+
+    /// Durable when it returns.
+    pub fn store(&self, bytes: &[u8]) -> Result<(), PersistError> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let failed =
+            |act, path: &Path| move |source| PersistError::Io { act, path: path.to_path_buf(), source };
+        fs::create_dir_all(dir).map_err(failed("cannot create", dir))?;
+        for target in [self.beside(".bak"), self.path.clone()] {
+            let mut temporary = target.clone().into_os_string();
+            temporary.push(".tmp");
+            let temporary = PathBuf::from(temporary);
+            let mut file = File::create(&temporary).map_err(failed("cannot write", &temporary))?;
+            file.write_all(bytes)
+                .and_then(|()| file.sync_all())
+                .map_err(failed("cannot write", &temporary))?;
+            fs::rename(&temporary, &target).map_err(failed("cannot replace", &target))?;
+        }
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("cannot sync", dir))
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(suffix);
+        PathBuf::from(path)
+    }
+}
+
+/// Versions of all metadata together: what changed, what is on disk, what the name servers know. Changes wait for one
+/// of the last two before they are answered.
+#[derive(Debug, Default)]
+pub struct MetaDirty {
+    changed: AtomicU64,
+    durable: AtomicU64,
+    /// Why the last attempt to write failed.
+    failure: Mutex<Option<String>>,
+    wake: Mutex<bool>,
+    condvar: Condvar,
+}
+
+impl MetaDirty {
+    /// To be called after the change is in its table. What is returned becomes durable with it.
+    pub fn touch(&self) -> u64 {
+        let version = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
+        self.wake();
+        version
+    }
+
+    pub fn changed(&self) -> u64 {
+        self.changed.load(Ordering::SeqCst)
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::SeqCst)
+    }
+
+    pub fn set_durable(&self, version: u64) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.durable.fetch_max(version, Ordering::SeqCst);
+    }
+
+    pub fn set_failure(&self, why: String) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn wake(&self) {
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.condvar.notify_all();
+    }
+
+    /// Until the next `wake`, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        let woken = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut woken, _) = self
+            .condvar
+            .wait_timeout_while(woken, timeout, |woken| !*woken)
+            .unwrap_or_else(PoisonError::into_inner);
+        *woken = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8]) -> Result<u32, String> {
+        std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or_else(|| "no number".to_string())
+    }
+
+    #[test]
+    fn a_torn_file_falls_back_and_two_torn_ones_refuse() {
+        // content of the file, of the backup (`None` = absent), wanted (`Err` = refused)
+        let cases: &[(Option<&str>, Option<&str>, Result<Option<u32>, ()>)] = &[
+            (None, None, Ok(None)),
+            (Some("7"), None, Ok(Some(7))),
+            (Some("7"), Some("6"), Ok(Some(7))),
+            (Some(""), Some("6"), Ok(Some(6))),
+            (Some("{"), Some("6"), Ok(Some(6))),
+            (None, Some("6"), Ok(Some(6))),
+            (Some("{"), None, Err(())),
+            (Some(""), None, Err(())),
+            (Some("{"), Some(""), Err(())),
+            (None, Some("{"), Err(())),
+        ];
+        for (file, backup, want) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, content) in [("t.json", file), ("t.json.bak", backup)] {
+                if let Some(content) = content {
+                    fs::write(dir.path().join(name), content).unwrap();
+                }
+            }
+            let got = JsonFile::new(dir.path(), "t.json").load(number).map_err(|_| ());
+            assert_eq!(got, *want, "{file:?} {backup:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_survives_the_loss_of_either_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let json = JsonFile::new(&dir.path().join("config"), "t.json");
+        json.store(b"1").unwrap();
+        json.store(b"2").unwrap();
+        fs::write(dir.path().join("config/t.json"), "").unwrap();
+        assert_eq!(json.load(number).unwrap(), Some(2));
+        json.store(b"3").unwrap();
+        fs::remove_file(dir.path().join("config/t.json.bak")).unwrap();
+        assert_eq!(json.load(number).unwrap(), Some(3));
+    }
+
+    #[test]
+    fn a_wake_before_the_wait_is_not_lost() {
+        let dirty = MetaDirty::default();
+        assert_eq!((dirty.touch(), dirty.touch()), (1, 2));
+        dirty.wait(Duration::from_secs(60));
+        dirty.set_durable(2);
+        dirty.set_durable(1);
+        assert_eq!(dirty.durable(), 2);
+    }
+}
