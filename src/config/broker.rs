@@ -93,10 +93,24 @@ impl BrokerConfig {
     /// # Errors
     /// Every value that is not allowed or whose feature is missing, all together.
     pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<BrokerConfig, ConfigError> {
-        BrokerConfig::of(&Machine::detect(), &entries(file, overrides)?)
+        BrokerConfig::load_over(&[], file, overrides)
     }
 
-    /// Values to put before the others on the command line's list: a broker for this machine only, in `store`.
+    /// As [`BrokerConfig::load`], with `defaults` (of a mode of starting) in place of Java's where the file and the
+    /// command line say nothing. They win over the environment: a broker for this machine only must not register
+    /// elsewhere because `NAMESRV_ADDR` is set for the clients.
+    ///
+    /// # Errors
+    /// As [`BrokerConfig::load`].
+    pub fn load_over(
+        defaults: &[(String, String)],
+        file: Option<&Path>,
+        overrides: &[(String, String)],
+    ) -> Result<BrokerConfig, ConfigError> {
+        BrokerConfig::of(&Machine::detect(), &entries(defaults, file, overrides)?)
+    }
+
+    /// The defaults, for [`BrokerConfig::load_over`], of a broker for this machine only, in `store`.
     pub fn standalone(store: &Path) -> Vec<(String, String)> {
         [
             ("brokerIP1", "127.0.0.1".to_string()),
@@ -445,10 +459,29 @@ mod tests {
 
     #[test]
     fn standalone_is_for_this_machine_only() {
-        let overrides = BrokerConfig::standalone(Path::new("/s"));
-        let config = BrokerConfig::load(None, &overrides).unwrap();
+        let defaults = BrokerConfig::standalone(Path::new("/s"));
+        let config = BrokerConfig::load_over(&defaults, None, &[]).unwrap();
         assert_eq!(config.broker_addr(), "127.0.0.1:10911");
         assert!(config.bind_address.is_loopback());
         assert_eq!(config.store_path_commit_log, Path::new("/s/commitlog"));
+        // Nothing to say but that nothing is deleted.
+        assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
+    }
+
+    #[test]
+    fn the_mode_gives_way_to_the_file_and_the_file_to_the_command_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("b.conf");
+        std::fs::write(&file, "brokerIP1=10.0.0.2\nbindAddress=0.0.0.0\n").unwrap();
+        let line = [("bindAddress".to_string(), "10.0.0.2".to_string())];
+        let config = BrokerConfig::load_over(&BrokerConfig::standalone(Path::new("/s")), Some(&file), &line).unwrap();
+        assert_eq!((config.broker_ip1.as_str(), config.broker_ip2.as_str()), ("10.0.0.2", "127.0.0.1"));
+        assert_eq!(config.bind_address.to_string(), "10.0.0.2");
+        let wrong = BrokerConfig::load_over(&[("brokerRole".to_string(), "SLAVE".to_string())], None, &[]).unwrap_err();
+        assert!(wrong.to_string().starts_with("defaults of this mode: brokerRole=SLAVE is not possible"), "{wrong}");
+
+        let machine = Machine { namesrv_addr: Some("env:1".to_string()), ..Machine::example() };
+        let entries = entries(&BrokerConfig::standalone(Path::new("/s")), None, &[]).unwrap();
+        assert_eq!(BrokerConfig::of(&machine, &entries).unwrap().namesrv_addrs, ["127.0.0.1:9876"]);
     }
 }

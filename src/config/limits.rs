@@ -50,7 +50,8 @@ pub fn default_shard_count(core_count: usize, memory_bytes: u64) -> u32 {
     by_cores.min(by_memory).min(u64::from(SHARD_COUNT_MAX)) as u32
 }
 
-pub const SHARD_COUNT_MAX: u32 = 256;
+/// A queue's waiting shards are the bits of one `u64`.
+pub const SHARD_COUNT_MAX: u32 = u64::BITS;
 
 fn count(wanted: u64, least: u32, most: u32) -> u32 {
     wanted.clamp(u64::from(least), u64::from(most)) as u32
@@ -75,9 +76,16 @@ mod tests {
     #[test]
     fn a_core_is_left_to_agents_and_memory_bounds_the_shards() {
         // cores, memory in MiB, shards
-        for (cores, memory_mib, want) in
-            [(1, 512, 1), (2, 8192, 1), (8, 65536, 7), (64, 512, 4), (1024, 1 << 20, 256), (0, 16, 1)]
-        {
+        for (cores, memory_mib, want) in [
+            (1, 512, 1),
+            (2, 8192, 1),
+            (8, 65536, 7),
+            (64, 512, 4),
+            (1024, 1 << 20, 64),
+            (65, 1 << 20, 64),
+            (64, 1 << 20, 63),
+            (0, 16, 1),
+        ] {
             assert_eq!(default_shard_count(cores, memory_mib << 20), want, "cores={cores} memory={memory_mib}");
         }
     }
@@ -85,7 +93,7 @@ mod tests {
     #[test]
     fn a_frame_always_fits() {
         for memory in [0, 64 << 20, 1 << 40] {
-            for shards in [0, 1, 256] {
+            for shards in [0, 1, SHARD_COUNT_MAX] {
                 let limits = Limits::new(memory, shards, 4096);
                 assert!(limits.partial_bytes_max >= FRAME_BYTES_MAX);
                 assert!(limits.parked_bytes_max >= FRAME_BYTES_MAX);

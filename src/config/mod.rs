@@ -1,7 +1,7 @@
 //! Java's property keys as typed fields with units and limits.
 //!
 //! ```text
-//! defaults (of this machine)  <  file (.properties)  <  command line
+//! defaults (of this machine)  <  environment  <  defaults (of the mode)  <  file (.properties)  <  command line
 //! ```
 //!
 //! `keys.rs` says what becomes of each key that Java knows; `setting.rs` parses values; `broker.rs` and `namesrv.rs`
@@ -18,7 +18,7 @@ mod namesrv;
 mod setting;
 
 pub use broker::BrokerConfig;
-pub use limits::Limits;
+pub use limits::{Limits, SHARD_COUNT_MAX};
 pub use machine::Machine;
 pub use namesrv::{NamesrvConfig, UpdateError};
 
@@ -29,8 +29,13 @@ use std::path::{Path, PathBuf};
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    File { path: PathBuf, line: usize },
+    File {
+        path: PathBuf,
+        line: usize,
+    },
     CommandLine,
+    /// What the mode of the start (standalone) sets before the file.
+    Mode,
     Environment,
 }
 
@@ -39,6 +44,7 @@ impl fmt::Display for Place {
         match self {
             Place::File { path, line } => write!(f, "{}:{line}", path.display()),
             Place::CommandLine => f.write_str("command line"),
+            Place::Mode => f.write_str("defaults of this mode"),
             Place::Environment => f.write_str("environment"),
         }
     }
@@ -181,19 +187,42 @@ fn apply(
     problems
 }
 
-/// The entries of `file`, then those of `overrides`.
-fn entries(file: Option<&Path>, overrides: &[(String, String)]) -> Result<Vec<Entry>, ConfigError> {
-    let mut entries = Vec::new();
+/// Those of `defaults`, then those of `file`, then those of `overrides`.
+fn entries(
+    defaults: &[(String, String)],
+    file: Option<&Path>,
+    overrides: &[(String, String)],
+) -> Result<Vec<Entry>, ConfigError> {
+    let at = |place: Place| {
+        move |(key, value): &(String, String)| Entry { place: place.clone(), key: key.clone(), value: value.clone() }
+    };
+    let mut entries: Vec<Entry> = defaults.iter().map(at(Place::Mode)).collect();
     if let Some(path) = file {
         let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
-        entries = file_entries(path, &bytes)?;
+        entries.extend(file_entries(path, &bytes)?);
     }
-    entries.extend(overrides.iter().map(|(key, value)| Entry {
-        place: Place::CommandLine,
-        key: key.clone(),
-        value: value.clone(),
-    }));
+    entries.extend(overrides.iter().map(at(Place::CommandLine)));
     Ok(entries)
+}
+
+/// `key=value` lines that Java and [`file_entries`] read back as they were: in values, backslashes, leading blanks
+/// and what is not ASCII are escaped; the colons of addresses are not. Keys are names of beans.
+pub fn properties_text(pairs: &[(String, String)]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (key, value) in pairs {
+        text.extend_from_slice(key.as_bytes());
+        text.push(b'=');
+        for (index, unit) in value.encode_utf16().enumerate() {
+            match u8::try_from(unit) {
+                Ok(b'\\') => text.extend_from_slice(br"\\"),
+                Ok(b' ') if index == 0 => text.extend_from_slice(br"\ "),
+                Ok(byte @ b' '..=b'~') => text.push(byte),
+                _ => text.extend_from_slice(format!("\\u{unit:04x}").as_bytes()),
+            }
+        }
+        text.push(b'\n');
+    }
+    text
 }
 
 fn file_entries(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, ConfigError> {
@@ -210,4 +239,31 @@ fn file_entries(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, ConfigError> {
         }
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back_as_it_was() {
+        let pairs = [
+            ("plain", "value"),
+            ("empty", ""),
+            ("namesrvAddr", "10.0.0.1:9876;[::1]:9876"),
+            ("path", r"C:\new\table"),
+            ("blanks", " two  and at the end "),
+            ("marks", "#a=b!c"),
+            ("lines", "one\ntwo\r\t"),
+            ("far", "ä ÿ 主题"),
+        ]
+        .map(|(key, value)| (key.to_string(), value.to_string()));
+        let text = properties_text(&pairs);
+        assert!(text.is_ascii());
+        let read = file_entries(Path::new("f"), &text).unwrap();
+        let read: Vec<(String, String)> = read.into_iter().map(|entry| (entry.key, entry.value)).collect();
+        assert_eq!(read, pairs);
+        // Addresses stay as a person writes them.
+        assert!(String::from_utf8(text).unwrap().contains("namesrvAddr=10.0.0.1:9876;[::1]:9876\n"));
+    }
 }

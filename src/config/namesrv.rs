@@ -66,7 +66,20 @@ impl NamesrvConfig {
     /// # Errors
     /// Every value that is not allowed or whose feature is missing, all together.
     pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NamesrvConfig, ConfigError> {
-        let mut entries = entries(file, overrides)?;
+        NamesrvConfig::load_over(&[], file, overrides)
+    }
+
+    /// As [`NamesrvConfig::load`], with `defaults` (of a mode of starting) in place of Java's where the file and the
+    /// command line say nothing.
+    ///
+    /// # Errors
+    /// As [`NamesrvConfig::load`].
+    pub fn load_over(
+        defaults: &[(String, String)],
+        file: Option<&Path>,
+        overrides: &[(String, String)],
+    ) -> Result<NamesrvConfig, ConfigError> {
+        let mut entries = entries(defaults, file, overrides)?;
         if let Some(file) = file {
             // As in Java: what UPDATE_NAMESRV_CONFIG changed is there again after a restart.
             entries.push(Entry {
@@ -78,8 +91,7 @@ impl NamesrvConfig {
         NamesrvConfig::of(&Machine::detect(), &entries)
     }
 
-    /// Values to put before the others on the command line's list: a name server for this machine only, its files in
-    /// `store`.
+    /// The defaults, for [`NamesrvConfig::load_over`], of a name server for this machine only, its files in `store`.
     pub fn standalone(store: &Path) -> Vec<(String, String)> {
         [
             ("bindAddress", "127.0.0.1".to_string()),
@@ -189,7 +201,9 @@ mod tests {
     #[test]
     fn an_update_takes_all_of_its_keys_or_none() {
         let config = load("configBlackList=enableTopicList").unwrap();
-        let updated = config.updated(b"orderMessageEnable=true\nscanNotActiveBrokerInterval=100\nserverWorkerThreads=1\n").unwrap();
+        let updated = config
+            .updated(b"orderMessageEnable=true\nscanNotActiveBrokerInterval=100\nserverWorkerThreads=1\n")
+            .unwrap();
         assert!(updated.order_message_enable);
         assert_eq!(updated.scan_interval_ms, 100);
         for (text, want) in [
@@ -229,7 +243,7 @@ mod tests {
         std::fs::write(&file, "listenPort=1\n").unwrap();
         let config = NamesrvConfig::load(Some(&file), &[]).unwrap();
         assert_eq!(config.config_store_path, file);
-        let config = NamesrvConfig::load(None, &NamesrvConfig::standalone(Path::new("/s"))).unwrap();
+        let config = NamesrvConfig::load_over(&NamesrvConfig::standalone(Path::new("/s")), None, &[]).unwrap();
         assert_eq!(config.kv_config_path, Path::new("/s/namesrv/kvConfig.json"));
     }
 }

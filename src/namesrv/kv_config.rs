@@ -164,7 +164,9 @@ fn load(path: &Path) -> Result<Loaded, KvOpenError> {
                 pairs.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
             };
             let table = stored.config_table.into_iter();
-            Ok(Loaded::Table(table.map(|(namespace, entries)| (namespace, pairs(entries.unwrap_or_default()))).collect()))
+            Ok(Loaded::Table(
+                table.map(|(namespace, entries)| (namespace, pairs(entries.unwrap_or_default()))).collect(),
+            ))
         }
         Err(JsonError::Empty) => Ok(Loaded::Nothing),
         Err(error) => Ok(Loaded::Damaged(error)),

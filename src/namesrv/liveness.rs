@@ -91,9 +91,9 @@ impl Liveness {
         }
     }
 
-    /// The next registration of this broker name is taken over in full, even if it is the same again.
-    pub fn forget_digest(&mut self, broker_name: &str) {
-        for live in self.lives.values_mut().filter(|live| &*live.broker_name == broker_name) {
+    /// The next registration of these brokers is taken over in full, even if it is the same again.
+    pub fn forget_digests(&mut self, which: impl Fn(&Live) -> bool) {
+        for live in self.lives.values_mut().filter(|live| which(live)) {
             live.body_digest = None;
         }
     }
@@ -110,15 +110,14 @@ impl Liveness {
         keys.into_iter().filter_map(|key| self.lives.remove(&key).map(|live| (key, live))).collect()
     }
 
-    /// Brokers whose time is up, oldest connection first; empty between two scans.
+    /// Brokers whose time is up; empty between two scans.
     pub fn expire(&mut self, now_ms: u64) -> Vec<(BrokerKey, Live)> {
         if now_ms < self.scan_at_ms || self.lives.is_empty() {
             return Vec::new();
         }
         self.scan_at_ms = now_ms + self.scan_interval_ms;
         let up = |live: &Live| now_ms.saturating_sub(live.seen_ms) > live.timeout_ms;
-        let keys: Vec<BrokerKey> =
-            self.lives.iter().filter(|(_, live)| up(live)).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<BrokerKey> = self.lives.iter().filter(|(_, live)| up(live)).map(|(key, _)| key.clone()).collect();
         keys.into_iter().filter_map(|key| self.remove(&key).map(|live| (key, live))).collect()
     }
 

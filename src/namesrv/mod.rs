@@ -25,7 +25,7 @@ mod tests;
 
 pub use kv_config::KvOpenError;
 
-use crate::config::{NamesrvConfig, UpdateError};
+use crate::config::{NamesrvConfig, UpdateError, properties_text};
 use kv_config::{KvConfig, KvError, ORDER_TOPIC_CONFIG};
 use liveness::{BrokerKey, Live, Liveness, TIMEOUT_MS};
 use ringmq_net::protocol::body::register::{RegisterBrokerBody, body_crc32};
@@ -54,7 +54,7 @@ const BROKER_COUNT_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
     Answered,
-    /// A one-way request.
+    /// A one-way request, or no request at all.
     Silent,
 }
 
@@ -141,6 +141,10 @@ impl NameServer {
         out: &mut Vec<u8>,
     ) -> Handled {
         self.started_ms.get_or_insert(now_mono_ms);
+        if command.is_response() {
+            // The name server asks nobody anything.
+            return Handled::Silent;
+        }
         let answer = self.answer(conn, peer, command, now_mono_ms);
         if let Err(refusal) = &answer
             && refusal.code == response::SYSTEM_ERROR
@@ -218,15 +222,15 @@ impl NameServer {
             }
             request::GET_KVLIST_BY_NAMESPACE => {
                 let KvListHeader { namespace } = KvListHeader::parse(&command.ext)?;
-                let absent = || Refusal::new(response::QUERY_NOT_FOUND, format!("No config item, Namespace: {namespace}"));
+                let absent =
+                    || Refusal::new(response::QUERY_NOT_FOUND, format!("No config item, Namespace: {namespace}"));
                 Answer::body(self.kv.namespace(namespace).ok_or_else(absent)?.to_json())
             }
             request::UPDATE_NAMESRV_CONFIG => self.update_config(command),
-            request::GET_NAMESRV_CONFIG => Answer::body(lines(&self.config)),
-            code => Err(Refusal::new(
-                response::REQUEST_CODE_NOT_SUPPORTED,
-                format!(" request type {code} not supported"),
-            )),
+            request::GET_NAMESRV_CONFIG => Answer::body(properties_text(&self.config.effective())),
+            code => {
+                Err(Refusal::new(response::REQUEST_CODE_NOT_SUPPORTED, format!(" request type {code} not supported")))
+            }
         }
     }
 
@@ -413,10 +417,9 @@ impl NameServer {
     fn delete_topic(&mut self, command: &Command<'_>) -> Result<Answer<'_>, Refusal> {
         let header = DeleteTopicInNamesrvHeader::parse(&command.ext)?;
         let cluster = header.cluster_name.filter(|cluster| !cluster.is_empty());
-        for broker_name in self.routes.delete_topic(header.topic, cluster) {
-            // A broker that still has the topic brings it back with its next registration.
-            self.liveness.forget_digest(&broker_name);
-        }
+        let broker_names = self.routes.delete_topic(header.topic, cluster);
+        // A broker that still has the topic brings it back with its next registration.
+        self.liveness.forget_digests(|live| broker_names.contains(&live.broker_name));
         Answer::empty()
     }
 
@@ -459,11 +462,13 @@ impl NameServer {
             Refusal::new(code, error.to_string())
         })?;
         let path = config.config_store_path.clone();
-        text_file::replace(&path, &lines(&config))
+        text_file::replace(&path, &properties_text(&config.effective()))
             .map_err(|error| Refusal::error(format!("cannot write {}: {error}", path.display())))?;
         self.config = config;
         self.liveness.set_scan_interval(u64::from(self.config.scan_interval_ms));
         self.routes.invalidate();
+        // With `deleteTopicWithBrokerRegistration` the next registration may mean more than the same one before.
+        self.liveness.forget_digests(|_| true);
         Answer::empty()
     }
 
@@ -497,14 +502,17 @@ impl NameServer {
 /// A registration without a table is a probe or a fault, never an empty broker: those send an empty table.
 fn register_body(header: &RegisterBrokerHeader<'_>, command: &Command<'_>) -> Result<RegisterBrokerBody, Refusal> {
     const TABLE: &str = "topicConfigSerializeWrapper";
+    /// First byte of every zlib stream with a window of 32 KiB.
+    const ZLIB: u8 = 0x78;
     let wrong = |what: &str| Refusal::error(format!("the register body is wrong: {what}"));
     if command.body.is_empty() {
         return Err(wrong(&format!("it is empty, {TABLE} is missing")));
     }
     let body = RegisterBrokerBody::decode(command.body, header.compressed, command.version)
         .map_err(|error| wrong(&error.to_string()))?;
+    let is_json = !header.compressed && command.body[0] != ZLIB;
     let names_table = || command.body.windows(TABLE.len()).any(|window| window == TABLE.as_bytes());
-    if body == RegisterBrokerBody::default() && command.body[0] == b'{' && !names_table() {
+    if is_json && body == RegisterBrokerBody::default() && !names_table() {
         return Err(wrong(&format!("{TABLE} is missing")));
     }
     Ok(body)
@@ -516,7 +524,9 @@ fn named(field: &'static str, name: &str) -> Result<(), Refusal> {
     }
     if name.len() > NAME_BYTES_MAX {
         let bytes = name.len();
-        return Err(Refusal::error(format!("request header field {field} has {bytes} bytes, the limit is {NAME_BYTES_MAX}")));
+        return Err(Refusal::error(format!(
+            "request header field {field} has {bytes} bytes, the limit is {NAME_BYTES_MAX}"
+        )));
     }
     Ok(())
 }
@@ -535,8 +545,4 @@ fn digest(body: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(body);
     hasher.finish()
-}
-
-fn lines(config: &NamesrvConfig) -> Vec<u8> {
-    config.effective().into_iter().map(|(key, value)| format!("{key}={value}\n")).collect::<String>().into_bytes()
 }

@@ -392,7 +392,11 @@ impl RouteTable {
     pub fn encoded_cluster_info(&self) -> Vec<u8> {
         ClusterInfo {
             broker_addr_table: self.groups.iter().map(|(name, group)| (name.to_string(), group.data())).collect(),
-            cluster_addr_table: self.clusters.iter().map(|(cluster, names)| (cluster.to_string(), texts(names))).collect(),
+            cluster_addr_table: self
+                .clusters
+                .iter()
+                .map(|(cluster, names)| (cluster.to_string(), texts(names)))
+                .collect(),
         }
         .to_json()
     }
@@ -401,7 +405,8 @@ impl RouteTable {
     pub fn encoded_member_group(&self, cluster: &str, broker_name: &str) -> Vec<u8> {
         let broker_addrs = self.groups.get(broker_name).map(Group::addr_texts).unwrap_or_default();
         let (broker_name, cluster) = (broker_name.to_owned(), cluster.to_owned());
-        BrokerMemberGroupBody { broker_member_group: BrokerMemberGroup { broker_addrs, broker_name, cluster } }.to_json()
+        BrokerMemberGroupBody { broker_member_group: BrokerMemberGroup { broker_addrs, broker_name, cluster } }
+            .to_json()
     }
 
     pub fn all_topics(&self) -> TopicList {
