@@ -33,7 +33,7 @@ use registration::Registrations;
 use ringmq_net::protocol::codes::{request, response};
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::HeaderError;
-use ringmq_net::reactor::ConnId;
+use ringmq_net::reactor::{ConnId, Now};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::RecordLimits;
 use ringmq_storage::store::Store;
@@ -75,7 +75,7 @@ pub struct Request<'a> {
     pub channel: Channel,
     pub peer: SocketAddr,
     pub command: &'a Command<'a>,
-    pub now_ms: u64,
+    pub now: Now,
 }
 
 /// An answer that is not a success.
