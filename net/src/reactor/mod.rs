@@ -146,3 +146,6 @@ impl<S: Service> Reactor<S> {
 pub fn probe() -> Result<String, RingError> {
     todo!()
 }
+
+use std::sync::atomic;
+pub(crate) mod wake;
