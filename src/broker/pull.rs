@@ -1,0 +1,184 @@
+//! PULL_MESSAGE (11), LITE_PULL_MESSAGE (361).
+//!
+//! ```text
+//! frame ─ checks ─ filter (heartbeat or request) ─ Store::read ─┬─ records: sent from the mapped pages, uncopied
+//!                                                               ├─ nothing new, may wait: hold
+//!                                                               └─ status and the four offsets
+//! ```
+//! Run once when it comes and once more when it is woken or due; only the first run commits and may be held.
+//! Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
+
+use super::clients::{NoSubscription, Subscription, no_filter};
+use super::hold::TagFilter;
+use super::{Broker, Refusal, topic_missing};
+use ringmq_net::protocol::body::heartbeat::{MessageModel, SubscriptionData};
+use ringmq_net::protocol::codes::response;
+use ringmq_net::protocol::command::Command;
+use ringmq_net::protocol::headers::pull::{PullHeader, sys_flag};
+use ringmq_net::reactor::Now;
+use ringmq_storage::consume_queue::ConsumeQueue;
+use ringmq_storage::read::{Read, ReadStatus};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The four numbers that every answer has, refusals included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    pub next: i64,
+    pub min: i64,
+    pub max: i64,
+}
+
+pub struct Pulled {
+    pub code: i32,
+    pub bounds: Bounds,
+    pub suggested_broker: i64,
+    pub read: Read,
+}
+
+/// What became of a pull.
+pub enum PullOutcome {
+    Answer(Pulled),
+    /// Nothing there yet and the client waits.
+    Hold { queue: Arc<ConsumeQueue>, filter: TagFilter, from: u64, wait_ms: u64 },
+}
+
+/// A refusal with the bounds of the queue, as far as there is one.
+pub struct PullRefusal {
+    pub refusal: Refusal,
+    pub bounds: Bounds,
+}
+
+impl From<Refusal> for PullRefusal {
+    fn from(refusal: Refusal) -> PullRefusal {
+        PullRefusal { refusal, bounds: Bounds::default() }
+    }
+}
+
+/// `is_first`: as the client sent it; a woken or due pull is run with `false`.
+pub fn pull(
+    broker: &Broker,
+    command: &Command<'_>,
+    peer: SocketAddr,
+    is_first: bool,
+    now: Now,
+) -> Result<PullOutcome, PullRefusal> {
+    let header = PullHeader::parse(&command.ext).map_err(Refusal::from)?;
+    let refuse = |refusal: Refusal| {
+        let queue = broker.store.queue(header.topic, header.queue_id);
+        let (min, max) = queue.map_or((0, 0), |queue| (queue.min() as i64, queue.max() as i64));
+        PullRefusal { refusal, bounds: Bounds { next: header.queue_offset, min, max } }
+    };
+    let filter = check(broker, &header, peer, now).map_err(refuse)?;
+    let queue = broker.store.queue_or_create(header.topic, header.queue_id);
+    let count_max = header.max_msg_nums.max(1) as usize;
+    let read = broker.store.read(
+        &queue,
+        header.queue_offset,
+        count_max,
+        &broker.read_limits,
+        &mut |tags_code| filter.accepts(tags_code),
+    );
+    if is_first && header.has(sys_flag::COMMIT_OFFSET) {
+        broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset);
+    }
+    let code = code(read.status, header.queue_offset);
+    if code == response::PULL_NOT_FOUND && is_first && header.has(sys_flag::SUSPEND) {
+        let wait_ms = if broker.config.long_polling_enable {
+            header.suspend_timeout_ms.clamp(0, WAIT_MS_MAX) as u64
+        } else {
+            u64::from(broker.config.short_polling_ms)
+        };
+        return Ok(PullOutcome::Hold { queue, filter, from: header.queue_offset.max(0) as u64, wait_ms });
+    }
+    if read.status == ReadStatus::Found {
+        broker.stats.got(header.consumer_group, header.topic, read.count as u64, read.bytes as u64);
+    } else {
+        broker.stats.missed();
+    }
+    let bounds = Bounds { next: read.next_offset, min: read.min_offset, max: read.max_offset };
+    let suggested_broker = suggested_broker(broker, &header, &read);
+    Ok(PullOutcome::Answer(Pulled { code, bounds, suggested_broker, read }))
+}
+
+/// The client gives up after 30 s; a later answer would meet nobody.
+const WAIT_MS_MAX: i64 = 60_000;
+
+fn suggested_broker(broker: &Broker, header: &PullHeader<'_>, read: &Read) -> i64 {
+    if !broker.config.slave_read_enable {
+        return 0;
+    }
+    let Some(group) = broker.groups.get(header.consumer_group) else { return 0 };
+    if read.suggest_slave { group.which_broker_when_consume_slowly } else { group.broker_id }
+}
+
+fn code(status: ReadStatus, from: i64) -> i32 {
+    match status {
+        ReadStatus::Found => response::SUCCESS,
+        ReadStatus::MessageWasRemoving | ReadStatus::NoMatchedMessage => response::PULL_RETRY_IMMEDIATELY,
+        ReadStatus::NoMatchedLogicQueue | ReadStatus::NoMessageInQueue if from != 0 => response::PULL_OFFSET_MOVED,
+        ReadStatus::NoMatchedLogicQueue | ReadStatus::NoMessageInQueue => response::PULL_NOT_FOUND,
+        ReadStatus::OffsetFoundNull | ReadStatus::OffsetOverflowOne => response::PULL_NOT_FOUND,
+        ReadStatus::OffsetOverflowBadly | ReadStatus::OffsetTooSmall => response::PULL_OFFSET_MOVED,
+    }
+}
+
+/// Java's checks, in its order.
+fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -> Result<TagFilter, Refusal> {
+    let (group, topic) = (header.consumer_group, header.topic);
+    let forbidden = |remark: String| Refusal::new(response::NO_PERMISSION, remark);
+    if !broker.is_readable() {
+        return Err(forbidden(format!("the broker[{}] pulling message is forbidden", broker.config.broker_ip1)));
+    }
+    super::check_group_name(group)?;
+    let (group_config, _) = broker.groups.get_or_create(group, now.wall_ms).ok_or_else(|| {
+        Refusal::new(
+            response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            format!("subscription group [{group}] does not exist, autoCreateSubscriptionGroup is off"),
+        )
+    })?;
+    if !group_config.consume_enable {
+        return Err(forbidden(format!("subscription group no permission, {group}")));
+    }
+    let topic_config = broker.topics.get(topic).ok_or_else(|| topic_missing(topic))?;
+    if topic_config.perm & super::topics::PERM_READ == 0 {
+        return Err(forbidden(format!("the topic[{topic}] pulling message is forbidden")));
+    }
+    if !(0..topic_config.read_queue_nums).contains(&header.queue_id) {
+        return Err(Refusal::invalid(format!(
+            "queueId[{}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{}] consumer:[{peer}]",
+            header.queue_id, topic_config.read_queue_nums
+        )));
+    }
+    if header.has(sys_flag::SUBSCRIPTION) {
+        if !header.is_tag_expression() {
+            return Err(no_filter(header.expression_type.unwrap_or("")));
+        }
+        let data = SubscriptionData::build_tag(topic, header.subscription.unwrap_or("")).map_err(|_| {
+            Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+        })?;
+        return Ok(Subscription::new(data).filter);
+    }
+    let no_broadcast = |model: MessageModel| {
+        (model == MessageModel::Broadcasting && !group_config.consume_broadcast_enable)
+            .then(|| forbidden(format!("the consumer group[{group}] can not consume by broadcast way")))
+    };
+    let (subscription, model) = broker.clients.subscription(group, topic).map_err(|missing| match missing {
+        NoSubscription::Group => {
+            Refusal::new(response::SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        }
+        NoSubscription::Topic { model } => no_broadcast(model).unwrap_or_else(|| {
+            Refusal::new(response::SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        }),
+    })?;
+    if let Some(refusal) = no_broadcast(model) {
+        return Err(refusal);
+    }
+    if subscription.data.sub_version < header.sub_version {
+        return Err(Refusal::new(response::SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"));
+    }
+    if !subscription.data.is_tag() {
+        return Err(no_filter(&subscription.data.expression_type));
+    }
+    Ok(subscription.filter.clone())
+}

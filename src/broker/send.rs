@@ -1,0 +1,373 @@
+//! SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+//!
+//! ```text
+//! frame ─ typed header ─ checks in Java's order ─ queue ─ record encoded into the turn's batch
+//!                                                         └─ placed by one append at the turn's end ─> answer
+//! ```
+//! Nothing here waits: a topic that is made by a send answers once topics.json has it, so the shard parks that request.
+//! What is not built yet is refused: delay levels, timers, half messages.
+//! Source: SendMessageProcessor.java, AbstractSendMessageProcessor.msgCheck.
+
+use super::{
+    Broker, RETRY_PREFIX, Refusal, SEND_FORBIDDEN, check_topic_name, dlq_topic, topic_missing,
+};
+use ringmq_net::protocol::body::topic::{TopicConfig, TopicFilterType};
+use ringmq_net::protocol::codes::{request, response, version};
+use ringmq_net::protocol::command::Command;
+use ringmq_net::protocol::headers::send::SendHeader;
+use ringmq_net::reactor::Now;
+use ringmq_storage::append::AppendBatch;
+use ringmq_storage::consume_queue::ConsumeQueue;
+use ringmq_storage::record::layout::sys_flag;
+use ringmq_storage::record::{NewRecord, batch, properties};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Left in a record for what retries add (RETRY_TOPIC, ORIGIN_MESSAGE_ID, REAL_TOPIC, …): a message that was accepted
+/// can always be sent back.
+const PROPERTIES_KEPT_BYTES: usize = 1024;
+const PROPERTIES_BYTES_MAX: usize = ringmq_storage::record::layout::PROPERTIES_BYTES_MAX - PROPERTIES_KEPT_BYTES;
+
+/// Topics of a shard with their queues, as of one generation of the table.
+#[derive(Default)]
+pub struct TopicCache {
+    generation: u64,
+    topics: HashMap<String, CachedTopic>,
+}
+
+struct CachedTopic {
+    config: Arc<TopicConfig>,
+    queues: Vec<Option<Arc<ConsumeQueue>>>,
+}
+
+impl TopicCache {
+    fn get(&mut self, broker: &Broker, topic: &str) -> Option<&mut CachedTopic> {
+        let generation = broker.topics.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.topics.clear();
+        }
+        // Twice looked up: the borrow of a found entry cannot end in time otherwise.
+        if self.topics.contains_key(topic) {
+            return self.topics.get_mut(topic);
+        }
+        let config = broker.topics.get(topic)?;
+        let entry = CachedTopic { config, queues: Vec::new() };
+        Some(self.topics.entry(topic.to_string()).or_insert(entry))
+    }
+}
+
+impl CachedTopic {
+    fn queue(&mut self, broker: &Broker, queue_id: i32) -> Arc<ConsumeQueue> {
+        let index = queue_id as usize;
+        if self.queues.len() <= index {
+            self.queues.resize(index + 1, None);
+        }
+        let queue = self.queues[index]
+            .get_or_insert_with(|| broker.store.queue_or_create(&self.config.topic_name, queue_id));
+        Arc::clone(queue)
+    }
+}
+
+/// What a shard keeps from send to send.
+#[derive(Default)]
+pub struct SendScratch {
+    topics: TopicCache,
+    /// `CLUSTER 0x01 name`, made once.
+    cluster: Vec<u8>,
+    /// For sends that leave the choice of the queue to the broker.
+    next_queue: u32,
+}
+
+impl SendScratch {
+    pub fn new(broker: &Broker) -> SendScratch {
+        let cluster = properties::pair(properties::CLUSTER, &broker.config.cluster_name);
+        SendScratch { cluster, ..SendScratch::default() }
+    }
+}
+
+/// What became of a send.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// In the batch.
+    Pushed {
+        unit: usize,
+        /// As told to the client: the one of the topic it named.
+        queue_id: i32,
+    },
+    /// Its topic is new and must be durable first: run it again at this version.
+    Wait { version: u64 },
+}
+
+/// Checks a send and pushes it into the turn's batch.
+///
+/// # Errors
+/// The refusal to answer with; the batch is unchanged.
+pub fn send(
+    broker: &Broker,
+    scratch: &mut SendScratch,
+    command: &Command<'_>,
+    peer: SocketAddr,
+    now: Now,
+    append: &mut AppendBatch,
+) -> Result<Sent, Refusal> {
+    let header = if command.code == request::SEND_MESSAGE {
+        SendHeader::v1(&command.ext)?
+    } else {
+        SendHeader::v2(&command.ext)?
+    };
+    let is_batch = header.batch || command.code == request::SEND_BATCH_MESSAGE;
+    let mut created = None;
+    if scratch.topics.get(broker, header.topic).is_none() {
+        created = make_topic(broker, &header, now)?;
+    }
+    let Some(topic) = scratch.topics.get(broker, header.topic) else { return Err(topic_missing(header.topic)) };
+    let config = Arc::clone(&topic.config);
+    if !broker.is_writable() && config.order {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("the broker[{}] sending message is forbidden", broker.config.broker_ip1),
+        ));
+    }
+    if SEND_FORBIDDEN.contains(&header.topic) {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("Sending message to topic[{}] is forbidden.", header.topic),
+        ));
+    }
+    let queue_count = config.write_queue_nums.max(config.read_queue_nums);
+    if header.queue_id >= queue_count {
+        return Err(Refusal::invalid(format!(
+            "request queueId[{}] is illegal, topic {} has {} write and {} read queues. Producer: {peer}",
+            header.queue_id, config.topic_name, config.write_queue_nums, config.read_queue_nums
+        )));
+    }
+    let mut queue_id = header.queue_id;
+    if queue_id < 0 {
+        if config.write_queue_nums <= 0 {
+            return Err(Refusal::invalid(format!("topic {} has no queue to write to", config.topic_name)));
+        }
+        scratch.next_queue = scratch.next_queue.wrapping_add(1);
+        queue_id = (scratch.next_queue % config.write_queue_nums as u32) as i32;
+    }
+    let asked_queue_id = queue_id;
+
+    let text = header.properties.as_bytes();
+    if text.len() > PROPERTIES_BYTES_MAX {
+        return Err(Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            format!("the message properties of {} bytes are over the limit of {PROPERTIES_BYTES_MAX} bytes", text.len()),
+        ));
+    }
+    let mut topic_name = Cow::Borrowed(header.topic);
+    if let Some(group) = header.topic.strip_prefix(RETRY_PREFIX) {
+        if is_batch {
+            return Err(Refusal::new(response::MESSAGE_ILLEGAL, "batch request does not support retry group"));
+        }
+        let (target, version) = retry_target(broker, &header, group, command.version, now)?;
+        created = created.max(version);
+        if let Some(target) = target {
+            topic_name = Cow::Owned(target);
+            queue_id = 0;
+        }
+    }
+    let features = properties::get_each(
+        text,
+        ["TRAN_MSG", properties::DELAY, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", properties::TAGS],
+    );
+    refuse_unbuilt(broker, &features, header.sys_flag)?;
+    if is_batch {
+        for message in batch::messages(command.body) {
+            let message = message.map_err(|error| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()))?;
+            let features = properties::get_each(
+                message.properties,
+                ["TRAN_MSG", properties::DELAY, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", properties::TAGS],
+            );
+            refuse_unbuilt(broker, &features, 0)?;
+            if message.properties.len() > PROPERTIES_BYTES_MAX {
+                return Err(Refusal::new(
+                    response::MESSAGE_ILLEGAL,
+                    format!(
+                        "the properties of one message, {} bytes, are over the limit of {PROPERTIES_BYTES_MAX} bytes",
+                        message.properties.len()
+                    ),
+                ));
+            }
+        }
+    }
+    if let Some(version) = created {
+        return Ok(Sent::Wait { version });
+    }
+
+    let queue = match scratch.topics.get(broker, &topic_name) {
+        Some(topic) => topic.queue(broker, queue_id),
+        None => return Err(topic_missing(&topic_name)),
+    };
+    let mut flags = header.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6 | sys_flag::INNER_BATCH);
+    let tags = features[5];
+    let is_multi_tag = config.topic_filter_type == TopicFilterType::MultiTag;
+    if is_multi_tag {
+        flags |= sys_flag::MULTI_TAGS;
+    }
+    let mut record = NewRecord {
+        topic: &topic_name,
+        queue_id,
+        flag: header.flag,
+        sys_flag: flags,
+        born_timestamp: header.born_timestamp,
+        born_host: peer,
+        store_host: broker.store_host,
+        reconsume_times: header.reconsume_times,
+        prepared_offset: 0,
+        body: command.body,
+        properties: &[],
+    };
+    let illegal = |error: ringmq_storage::error::RecordError| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string());
+    let unit = if is_batch {
+        let shared: [&[u8]; 3] = [
+            text,
+            if properties::needs_separator(text) { &[properties::PAIR_END] } else { &[] },
+            &scratch.cluster,
+        ];
+        record.properties = &shared;
+        append.push_client_batch(&record, &queue, broker.record_limits).map_err(illegal)?
+    } else {
+        let stored = properties::stored(text, &scratch.cluster);
+        record.properties = &stored;
+        let tags_code = tags.map_or(0, properties::tag_code);
+        append.push(&record, tags_code, &queue, broker.record_limits).map_err(illegal)?
+    };
+    Ok(Sent::Pushed { unit, queue_id: asked_queue_id })
+}
+
+/// Makes the topic of a send, if that may be. Returns the version that makes it durable.
+fn make_topic(broker: &Broker, header: &SendHeader<'_>, now: Now) -> Result<Option<u64>, Refusal> {
+    check_topic_name(header.topic)?;
+    if SEND_FORBIDDEN.contains(&header.topic) {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("Sending message to topic[{}] is forbidden.", header.topic),
+        ));
+    }
+    // A group that may not exist makes no retry topic.
+    if let Some(group) = header.topic.strip_prefix(RETRY_PREFIX) {
+        group_config(broker, group, now)?;
+    }
+    let (template, queue_count) = (header.default_topic, header.default_topic_queue_nums);
+    let made = broker.topics.get_or_inherit(header.topic, template, queue_count, header.unit_mode, now.wall_ms);
+    let made = match made {
+        None if header.topic.starts_with(RETRY_PREFIX) => {
+            broker.topics.get_or_create(header.topic, 1, header.unit_mode, now.wall_ms)
+        }
+        made => made,
+    };
+    made.map(|(_, version)| version).ok_or_else(|| topic_missing(header.topic))
+}
+
+fn group_config(
+    broker: &Broker,
+    group: &str,
+    now: Now,
+) -> Result<Arc<ringmq_net::protocol::body::group::SubscriptionGroupConfig>, Refusal> {
+    broker.groups.get_or_create(group, now.wall_ms).map(|(config, _)| config).ok_or_else(|| {
+        Refusal::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, format!("subscription group not exist, {group}"))
+    })
+}
+
+/// Where a message that a consumer sends into `%RETRY%group` goes: to the dead letters when it was tried often enough.
+fn retry_target(
+    broker: &Broker,
+    header: &SendHeader<'_>,
+    group: &str,
+    client_version: i32,
+    now: Now,
+) -> Result<(Option<String>, Option<u64>), Refusal> {
+    let config = group_config(broker, group, now)?;
+    let mut times_max = config.retry_max_times;
+    if client_version >= version::V3_4_9 {
+        times_max = header.max_reconsume_times.unwrap_or(times_max);
+    }
+    if header.reconsume_times < times_max || header.max_reconsume_times.is_none() && header.reconsume_times == 0 {
+        return Ok((None, None));
+    }
+    let target = dlq_topic(group);
+    let Some((_, version)) = broker.topics.get_or_create(&target, 1, false, now.wall_ms) else {
+        return Err(Refusal::new(response::SYSTEM_ERROR, format!("topic[{target}] not exist")));
+    };
+    Ok((Some(target), version))
+}
+
+/// Delay levels, timers and half messages are accepted when they work.
+fn refuse_unbuilt(broker: &Broker, features: &[Option<&[u8]>; 6], flags: i32) -> Result<(), Refusal> {
+    let [transaction, delay, timers @ .., _tags] = features;
+    let is_half = transaction.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
+        || flags & sys_flag::TRANSACTION_MASK == sys_flag::PREPARED;
+    if is_half {
+        let why = if broker.config.transaction_reject {
+            format!("the broker[{}] sending transaction message is forbidden", broker.config.broker_ip1)
+        } else {
+            "transaction messages are not supported by this version of ringmq".to_string()
+        };
+        return Err(Refusal::new(response::NO_PERMISSION, why));
+    }
+    if let Some(text) = delay {
+        let level: Option<i64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        match level {
+            None => {
+                let text = String::from_utf8_lossy(text);
+                return Err(Refusal::new(
+                    response::MESSAGE_ILLEGAL,
+                    format!("the message property DELAY is no number: '{}'", super::shown(&text)),
+                ));
+            }
+            Some(level) if level > 0 => {
+                return Err(Refusal::new(
+                    response::MESSAGE_ILLEGAL,
+                    "delayed messages (property DELAY) are not supported by this version of ringmq",
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    if timers.iter().any(Option::is_some) {
+        return Err(Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            "timer messages (properties TIMER_*) are not supported by this version of ringmq",
+        ));
+    }
+    Ok(())
+}
+
+/// The id of a stored message: store host and log offset in hex. Source: MessageDecoder.createMessageId.
+pub fn push_message_id(out: &mut String, store_host: SocketAddr, log_offset: u64) {
+    use std::fmt::Write;
+    let written = match store_host {
+        SocketAddr::V4(host) => {
+            write!(out, "{:08X}{:08X}{log_offset:016X}", u32::from(*host.ip()), u32::from(host.port()))
+        }
+        SocketAddr::V6(host) => {
+            write!(out, "{:032X}{:08X}{log_offset:016X}", u128::from(*host.ip()), u32::from(host.port()))
+        }
+    };
+    written.expect("writing to a String");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_ids_are_javas() {
+        // host, offset, id
+        for (host, offset, want) in [
+            ("10.1.2.3:10911", 0x1234, "0A01020300002A9F0000000000001234"),
+            ("[::1]:10911", 1, "0000000000000000000000000000000100002A9F0000000000000001"),
+        ] {
+            let mut id = String::new();
+            push_message_id(&mut id, host.parse().unwrap(), offset);
+            assert_eq!(id, want);
+        }
+    }
+}
