@@ -27,8 +27,7 @@ fn a_broker_that_is_silent_for_120_s_is_gone_and_its_connection_closed() {
 
 #[test]
 fn only_a_sign_of_life_keeps_a_broker() {
-    let identity =
-        [("brokerName", "b1"), ("brokerAddr", "10.0.0.1:10911"), ("clusterName", "c"), ("brokerId", "0")];
+    let identity = [("brokerName", "b1"), ("brokerAddr", "10.0.0.1:10911"), ("clusterName", "c"), ("brokerId", "0")];
     let version = |counter: i64| format!(r#"{{"counter":{counter},"timestamp":1}}"#);
     for (what, ask, keeps) in [
         ("registration", Broker::example().ask(), true),

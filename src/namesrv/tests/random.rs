@@ -29,9 +29,23 @@ fn word() -> impl Strategy<Value = String> {
 
 fn field() -> impl Strategy<Value = (String, String)> {
     let key = prop::sample::select(vec![
-        "topic", "cluster", "clusterName", "brokerName", "brokerAddr", "brokerId", "haServerAddr", "namespace", "key",
-        "value", "compressed", "bodyCrc32", "enableActingMaster", "heartbeatTimeoutMillis", "__ZONE_NAME",
-        "__ZONE_MODE", "acceptStandardJsonOnly",
+        "topic",
+        "cluster",
+        "clusterName",
+        "brokerName",
+        "brokerAddr",
+        "brokerId",
+        "haServerAddr",
+        "namespace",
+        "key",
+        "value",
+        "compressed",
+        "bodyCrc32",
+        "enableActingMaster",
+        "heartbeatTimeoutMillis",
+        "__ZONE_NAME",
+        "__ZONE_MODE",
+        "acceptStandardJsonOnly",
     ]);
     (key, word()).prop_map(|(key, value)| (key.to_string(), value))
 }
@@ -62,12 +76,11 @@ fn ask() -> impl Strategy<Value = Ask> {
     let code = prop_oneof![9 => prop::sample::select(CODES), 1 => any::<i32>()];
     let ext = prop::collection::vec(field(), 0..12);
     let version = prop::sample::select(vec![0, 317, 407, 413, 479, -1]);
-    (code, version, any::<i32>(), prop::sample::select(vec![0, 0, 0, 1, 2, 3, -1]), any::<bool>(), ext, body()).prop_map(
-        |(code, version, opaque, flag, is_binary, ext, body)| {
+    (code, version, any::<i32>(), prop::sample::select(vec![0, 0, 0, 1, 2, 3, -1]), any::<bool>(), ext, body())
+        .prop_map(|(code, version, opaque, flag, is_binary, ext, body)| {
             let is_binary = is_binary && i16::try_from(code).is_ok();
             Ask { code, version, opaque, flag, is_binary, ext, body }
-        },
-    )
+        })
 }
 
 fn broker() -> impl Strategy<Value = Broker> {

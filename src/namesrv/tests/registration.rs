@@ -270,8 +270,7 @@ fn topics_that_a_registration_does_not_name_go_only_where_told() {
 #[test]
 fn a_data_version_is_compared_with_the_one_held() {
     let mut rig = Rig::new();
-    let identity =
-        [("brokerName", "b1"), ("brokerAddr", "10.0.0.1:10911"), ("clusterName", "c"), ("brokerId", "0")];
+    let identity = [("brokerName", "b1"), ("brokerAddr", "10.0.0.1:10911"), ("clusterName", "c"), ("brokerId", "0")];
     let ask = |body: &str| Ask::new(322, &identity).body(body);
     let got = rig.ask(&ask(r#"{"counter":1,"timestamp":1}"#));
     assert_eq!((got.code, got.ext("changed")), (0, Some("true")), "nobody is known");
