@@ -12,7 +12,7 @@ use super::{
     Broker, RETRY_PREFIX, Refusal, SEND_FORBIDDEN, check_topic_name, dlq_topic, topic_missing,
 };
 use ringmq_net::protocol::body::topic::{TopicConfig, TopicFilterType};
-use ringmq_net::protocol::codes::{request, response, version};
+use ringmq_net::protocol::codes::{language, request, response, version};
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::send::SendHeader;
 use ringmq_net::reactor::Now;
@@ -166,7 +166,7 @@ pub fn send(
         if is_batch {
             return Err(Refusal::new(response::MESSAGE_ILLEGAL, "batch request does not support retry group"));
         }
-        let (target, version) = retry_target(broker, &header, group, command.version, now)?;
+        let (target, version) = retry_target(broker, &header, group, command, now)?;
         created = created.max(version);
         if let Some(target) = target {
             topic_name = Cow::Owned(target);
@@ -281,15 +281,17 @@ fn retry_target(
     broker: &Broker,
     header: &SendHeader<'_>,
     group: &str,
-    client_version: i32,
+    command: &Command<'_>,
     now: Now,
 ) -> Result<(Option<String>, Option<u64>), Refusal> {
     let config = group_config(broker, group, now)?;
     let mut times_max = config.retry_max_times;
-    if client_version >= version::V3_4_9 {
-        times_max = header.max_reconsume_times.unwrap_or(times_max);
+    if command.version >= version::V3_4_9 {
+        // Go writes 0 into every send, whatever its consumer was told.
+        let is_unset = |max: &i32| *max == 0 && command.language == Some(language::GO);
+        times_max = header.max_reconsume_times.filter(|max| !is_unset(max)).unwrap_or(times_max);
     }
-    if header.reconsume_times < times_max || header.max_reconsume_times.is_none() && header.reconsume_times == 0 {
+    if header.reconsume_times < times_max {
         return Ok((None, None));
     }
     let target = dlq_topic(group);
