@@ -20,6 +20,7 @@ use crate::consume_queue::ConsumeQueue;
 use crate::disk::Disk;
 use crate::error::AppendError;
 use crate::mapped_file::{MappedFile, file_name};
+use crate::record::decode::{Checked, check};
 use crate::record::layout::{BLANK_BYTES, blank};
 use std::io;
 use std::ops::Range;
@@ -161,6 +162,20 @@ pub(crate) fn find(files: &[Arc<MappedFile>], log_offset: u64) -> Option<&Arc<Ma
     let first = files.first()?;
     let index = log_offset.checked_sub(first.start)? / first.bytes;
     files.get(usize::try_from(index).ok()?)
+}
+
+/// Position behind the last record of a file that begins at `start`, if the file is whole: it ends in a blank record that
+/// fits, or in zeros. `None` when its bytes stop within or right behind a record.
+pub(crate) fn file_end_by_records(bytes: &[u8], start: u64) -> Option<u64> {
+    let mut position = 0;
+    loop {
+        match check(&bytes[position..], Some(start + position as u64), false) {
+            Ok(Checked::Record(record)) => position += record.bytes.len(),
+            Ok(Checked::Blank { bytes_left }) if bytes_left as usize == bytes.len() - position => return Some(position as u64),
+            Ok(Checked::End) if bytes.len() - position >= BLANK_BYTES => return Some(position as u64),
+            _ => return None,
+        }
+    }
 }
 
 impl CommitLog {

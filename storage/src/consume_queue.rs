@@ -446,6 +446,170 @@ impl Drop for ConsumeQueue {
     }
 }
 
+/// Recovery's side: one thread, nobody else has the queue yet.
+impl ConsumeQueue {
+    /// Takes over the files that begin at `starts` (byte offsets, neighbours, all of full length). The queue ends before
+    /// the first slot of the last file that holds no valid entry; what lies behind it is zeroed, files without any entry
+    /// are removed. `Some` says what is wrong: the queue is then unusable and has to be cleared and rebuilt.
+    pub(crate) fn load(&self, starts: &[u64]) -> io::Result<Option<String>> {
+        let (Some(first), Some(last)) = (starts.first(), starts.last()) else {
+            return Ok(None);
+        };
+        {
+            let mut files = self.files();
+            files.first = *first;
+            files.end = last + self.room.file_bytes;
+        }
+        let mut end = *first / ENTRY_BYTES;
+        for (index, start) in starts.iter().enumerate().rev() {
+            let count = self.valid_count(*start)?;
+            if count == 0 {
+                continue;
+            }
+            end = start / ENTRY_BYTES + count;
+            for full in &starts[..index] {
+                let mut bytes = [0; ENTRY_BYTES as usize];
+                self.file(*full)?.read_at(self.room.file_bytes - ENTRY_BYTES, &mut bytes)?;
+                if !Entry::decode(&bytes).is_valid() {
+                    let path = self.dir().join(file_name(*full));
+                    return Ok(Some(format!("{} is not full, but files follow", path.display())));
+                }
+            }
+            break;
+        }
+        self.cut_files(end * ENTRY_BYTES)?;
+        self.place_at(first / ENTRY_BYTES, end);
+        if end * ENTRY_BYTES == *first || self.entry(end - 1)?.is_some_and(|entry| entry.is_filler()) {
+            self.clear()?;
+        }
+        Ok(None)
+    }
+
+    /// Valid entries from the start of a file on.
+    fn valid_count(&self, start: u64) -> io::Result<u64> {
+        let file = self.file(start)?;
+        let mut buffer = vec![0; 4096 / ENTRY_BYTES as usize * ENTRY_BYTES as usize];
+        let mut position = 0;
+        while position < self.room.file_bytes {
+            let step = (self.room.file_bytes - position).min(buffer.len() as u64);
+            let chunk = &mut buffer[..step as usize];
+            file.read_at(position, chunk)?;
+            let (entries, _) = chunk.as_chunks();
+            if let Some(index) = entries.iter().position(|bytes| !Entry::decode(bytes).is_valid()) {
+                return Ok(position / ENTRY_BYTES + index as u64);
+            }
+            position += step;
+            // A long queue is read by larger steps.
+            buffer.resize(READ_AT_ONCE_COUNT * 64 * ENTRY_BYTES as usize, 0);
+        }
+        Ok(self.room.file_bytes / ENTRY_BYTES)
+    }
+
+    /// The entry at `queue_offset`, `None` outside of `min..max`.
+    pub(crate) fn entry(&self, queue_offset: u64) -> io::Result<Option<Entry>> {
+        let mut entries = Vec::with_capacity(1);
+        self.read(queue_offset, 1, &mut entries)?;
+        Ok(entries.pop())
+    }
+
+    /// As [`ConsumeQueue::entry`], but from the files and below `min`, too.
+    pub(crate) fn slot(&self, queue_offset: u64) -> io::Result<Option<Entry>> {
+        if queue_offset >= self.min() {
+            return self.entry(queue_offset);
+        }
+        let mut entries = Vec::with_capacity(1);
+        self.read_files(queue_offset, queue_offset + 1, &mut entries)?;
+        Ok(entries.pop())
+    }
+
+    /// The first queue offset whose entry passes `passes`, `max` if none does; all behind one that passes must pass, too.
+    pub(crate) fn first_entry(&self, passes: impl Fn(&Entry) -> bool) -> io::Result<u64> {
+        let (mut low, mut high) = (self.min(), self.max());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle)?.is_some_and(|entry| passes(&entry)) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(low)
+    }
+
+    /// `min` becomes the first entry whose record is at `log_min` or above; `max` when there is none.
+    pub(crate) fn correct_min(&self, log_min: u64) -> io::Result<()> {
+        let is_kept = |entry: &Entry| !entry.is_filler() && entry.log_offset >= log_min;
+        if self.entry(self.min())?.is_some_and(|entry| !is_kept(&entry)) {
+            self.min.store(self.first_entry(is_kept)?, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Entries from `to` on go, from memory and files. `min` stays below `to`, or becomes it.
+    pub(crate) fn cut(&self, to: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        assert!(to <= self.max());
+        self.file_tail(buffer)?;
+        self.cut_files(to * ENTRY_BYTES)?;
+        self.place_at(self.min().min(to), to);
+        Ok(())
+    }
+
+    /// No entries and no files any more.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.cut_files(0)?;
+        self.place_at(0, 0);
+        Ok(())
+    }
+
+    /// Removes files that `load` could not take over; the queue is empty then. Highest first.
+    pub(crate) fn remove_files(&self, starts: &[u64]) -> io::Result<()> {
+        for start in starts.iter().rev() {
+            self.room.disk.remove_file(&self.dir().join(file_name(*start)))?;
+        }
+        self.room.descriptors.forget(|(number, _)| number == self.number);
+        *self.files() = QueueFiles { is_name_unsynced: true, ..QueueFiles::default() };
+        self.place_at(0, 0);
+        Ok(())
+    }
+
+    /// The next entry of this empty queue will be number `queue_offset`.
+    pub(crate) fn start_at(&self, queue_offset: u64) {
+        assert!(self.files().first == self.files().end, "a queue with files starts where they end");
+        self.place_at(queue_offset, queue_offset);
+    }
+
+    fn place_at(&self, min: u64, end: u64) {
+        let mut tail = self.tail();
+        self.room.pending.fetch_sub(tail.end() - tail.filed, Ordering::Relaxed);
+        *tail = Tail { base: end, filed: end, ..Tail::default() };
+        self.min.store(min, Ordering::Release);
+        self.next.store(end, Ordering::Relaxed);
+        self.max.store(end, Ordering::Release);
+    }
+
+    /// Highest file first: a kill in between leaves neighbours.
+    fn cut_files(&self, end: u64) -> io::Result<()> {
+        let mut files = self.files();
+        while files.end > files.first && files.end - self.room.file_bytes >= end {
+            let start = files.end - self.room.file_bytes;
+            self.room.disk.remove_file(&self.dir().join(file_name(start)))?;
+            self.room.descriptors.forget(|key| key == (self.number, start));
+            files.unsynced.retain(|unsynced| *unsynced != start);
+            files.end = start;
+            files.is_name_unsynced = true;
+        }
+        if files.end == files.first {
+            (files.first, files.end) = (0, 0);
+        } else if end < files.end {
+            let start = files.end - self.room.file_bytes;
+            if self.file(start)?.zero(end - start, self.room.file_bytes)? > 0 && !files.unsynced.contains(&start) {
+                files.unsynced.push(start);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Whether a topic can name a folder of its own. Topics from records and from foreign stores are tested, too: a record's
 /// CRC does not cover its topic.
 pub(crate) fn is_folder_name(topic: &str) -> bool {

@@ -41,11 +41,13 @@ impl DeletedTopics {
         self.write(disk)
     }
 
-    /// The log begins at `log_min` and ends at `log_max`: what lies outside is of no use, or speaks of another log.
+    /// The log begins at `log_min` and ends at `log_max`. What lies before is of no use any more; what lies behind was
+    /// lost with the end of the log, and what is stored there next is new.
     pub fn keep_within(&mut self, disk: &dyn Disk, log_min: u64, log_max: u64) -> io::Result<()> {
-        let before = self.log_ends.len();
-        self.log_ends.retain(|_, log_end| *log_end > log_min && *log_end <= log_max);
-        if self.log_ends.len() == before { Ok(()) } else { self.write(disk) }
+        let before = self.log_ends.clone();
+        self.log_ends.values_mut().for_each(|log_end| *log_end = log_max.min(*log_end));
+        self.log_ends.retain(|_, log_end| *log_end > log_min);
+        if self.log_ends == before { Ok(()) } else { self.write(disk) }
     }
 
     fn write(&self, disk: &dyn Disk) -> io::Result<()> {
@@ -71,5 +73,7 @@ mod tests {
         assert_eq!((load().log_end("a"), load().log_end("%RETRY%b"), load().log_end("c")), (200, 300, 0));
         deleted.keep_within(&RealDisk, 200, 300).unwrap();
         assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300));
+        deleted.keep_within(&RealDisk, 200, 250).unwrap();
+        assert_eq!(load().log_end("%RETRY%b"), 250, "the log was cut behind 250");
     }
 }

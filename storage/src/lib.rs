@@ -7,3 +7,16 @@ pub mod error;
 pub mod read;
 pub mod record;
 pub mod store;
+
+mod agent;
+mod checkpoint;
+mod commit_log;
+mod deleted_topics;
+mod descriptors;
+mod disk;
+mod ext;
+mod lock;
+mod mapped_file;
+mod queue_repair;
+mod recovery;
+mod survey;

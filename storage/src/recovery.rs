@@ -4,52 +4,48 @@
 //! 1 survey      names and lengths of all files; what is odd is refused before anything is changed
 //! 2 load        each queue: its last valid entry
 //! 3 walk        records from S on, each checked; the log ends at E, before the first that is not whole
-//!                 clean:  S = the record of the newest entry of all queues
+//!                 clean:  S = the start of the last three files, as 4.9.7
 //!                 crash:  S = the last file whose first record the checkpoint covers
 //!               a record whose entry is missing gets it
-//! 4 rebuild     queues in which the walk met a gap: the whole log is read for them
-//! 5 cut         entries beyond E go, files beyond E go, the rest of E's file is zeroed
+//! 4 cut         entries beyond E go, files beyond E go, the rest of E's file is zeroed
+//! 5 rebuild     queues that do not agree with their records: the whole log is read for them (queue_repair.rs)
 //! ```
-//! `abort` is written between 1 and 2, so a start that is killed is followed by one after a crash. Everything is
-//! idempotent: a second start finds nothing to do.
+//! `abort` is written between 1 and 2, so a start that is killed is followed by one after a crash; one that is killed
+//! while it rebuilds leaves `ringmq-rebuild`, and the next walks the whole log. Everything is idempotent: a second start
+//! finds nothing to do.
 //!
 //! Where it does more than Java: queues are repaired each for itself, by queue offset; a gap is never left; stale bytes
-//! behind a cut are zeroed; topics deleted stay deleted. When two records claim one queue offset the later in the log
-//! has it, since it was given after the earlier was forgotten (a topic made again, a queue that Java lost the end of);
-//! unless it is older by its store time: then it is what a Java broker left behind a cut, and gets no entry.
+//! behind a cut are zeroed; topics deleted stay deleted. What it can not see: the folder of a single queue was removed and
+//! the records walked hold none of that queue.
 //! Source: DefaultMessageStore.load/recover, CommitLog.recoverNormally/recoverAbnormally, ConsumeQueue.recover.
 
 use crate::checkpoint::Checkpoint;
-use crate::commit_log::{CommitLog, LogPlace, find};
-use crate::consume_queue::{ConsumeQueue, Entry, QueueRoom, is_folder_name};
+use crate::commit_log::{CommitLog, LogPlace};
+use crate::consume_queue::{ConsumeQueue, QueueRoom};
 use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::ext::ExtFiles;
-use crate::mapped_file::{MappedFile, file_name, parse_file_name};
-use crate::record::decode::{Checked, Record, RecordFault, check, peek_size, peek_store_timestamp};
-use crate::record::layout::{BLANK_BYTES, MAGIC_V1, MAGIC_V2, sys_flag};
-use crate::record::properties;
+use crate::mapped_file::{MappedFile, file_name};
+use crate::queue_repair::{QueueError, QueueRepair};
+use crate::record::decode::{Checked, Record, check, peek_size, peek_store_timestamp};
+use crate::record::layout::{MAGIC_V1, MAGIC_V2};
 use crate::store::{OpenReport, Queues, StoreConfig};
-use std::collections::{HashMap, HashSet};
+use crate::survey::{LogFiles, survey_log, survey_others, survey_queues};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Folders under the root with a folder for each topic.
 pub(crate) const QUEUE_DIRS: [&str; 3] = ["consumequeue", "consumequeue_ext", "batchconsumequeue"];
-/// Entries in memory during recovery before they are filed.
-const PENDING_COUNT_MAX: u64 = 500_000;
-/// Entries of one queue read ahead while its records come by.
-const WINDOW_COUNT: usize = 64;
-const LMQ_PREFIX: &str = "%LMQ%";
+/// Files walked after a clean stop.
+const CLEAN_FILE_COUNT: usize = 3;
 
 pub(crate) struct Recovered {
     pub log: CommitLog,
     pub room: Arc<QueueRoom>,
     pub queues: Queues,
-    /// Queues whose files recovery has changed.
+    /// Queues whose files recovery has changed and not synced.
     pub unsynced: Vec<Arc<ConsumeQueue>>,
     pub ext: ExtFiles,
     pub checkpoint: Checkpoint,
@@ -57,71 +53,244 @@ pub(crate) struct Recovered {
     pub report: OpenReport,
 }
 
+/// Turns an I/O error into one that names what was done to which path.
+fn told<T>(act: &'static str, path: &Path, result: io::Result<T>) -> Result<T, OpenError> {
+    result.map_err(|e| OpenError::io(act, path, e))
+}
+
+fn told_queue<T>(result: Result<T, QueueError>) -> Result<T, OpenError> {
+    result.map_err(|e| OpenError::io("can not recover the consume queue", &e.path, e.error))
+}
+
 /// The caller holds the lock.
 pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Recovered, OpenError> {
     let root = &config.root;
     let staging = root.join("ringmq-tmp");
     let mut lines = Vec::new();
-    let log_files = survey_log(&**disk, config, &mut lines)?;
-    let queue_files = survey_queues(&**disk, config, &mut lines)?;
+    let log_found = survey_log(&**disk, config, &mut lines)?;
+    let queues_found = survey_queues(&**disk, config, &mut lines)?;
     survey_others(&**disk, root, &mut lines)?;
-    let abort = root.join("abort");
-    let is_clean = disk.read(&abort).map_err(|e| OpenError::io("can not read", &abort, e))?.is_none();
-
-    let context = |act: &'static str, path: &Path| {
-        let path = path.to_path_buf();
-        move |e: io::Error| OpenError::io(act, &path, e)
-    };
-    disk.replace(&abort, std::process::id().to_string().as_bytes()).map_err(context("can not write", &abort))?;
-    disk.remove_dir_all(&staging).map_err(context("can not empty", &staging))?;
-    disk.create_dirs(&config.commit_log_dir).map_err(context("can not create", &config.commit_log_dir))?;
-    let path = root.join("checkpoint");
-    let checkpoint = Checkpoint::open(&**disk, &path, &staging, &mut lines).map_err(context("can not open", &path))?;
-    let path = root.join("ringmq-deleted-topics");
-    let deleted = DeletedTopics::load(&**disk, path.clone()).map_err(context("can not read", &path))?;
-    let path = root.join("consumequeue_ext");
-    let ext = ExtFiles::load(&**disk, &path).map_err(context("can not read", &path))?;
-
-    let mut files = Vec::with_capacity(log_files.len());
-    for (start, bytes) in log_files {
-        let path = config.commit_log_dir.join(file_name(start));
-        files.push(open_log_file(&**disk, config, path, start, bytes, &mut lines)?);
+    if log_found.is_empty() && queues_found.iter().any(|queue| !queue.starts.is_empty()) {
+        return Err(OpenError::OddFile {
+            path: config.commit_log_dir.clone(),
+            found: "no commit log, but consume queues with entries".to_owned(),
+            remedy: "check storePathCommitLog and that its disk is mounted; to start anew, remove the folder consumequeue".to_owned(),
+        });
     }
+    let abort = root.join("abort");
+    let is_clean = told("can not read", &abort, disk.read(&abort))?.is_none();
+    told("can not write", &abort, disk.replace(&abort, std::process::id().to_string().as_bytes()))?;
+    told("can not empty", &staging, disk.remove_dir_all(&staging))?;
+    told("can not create", &config.commit_log_dir, disk.create_dirs(&config.commit_log_dir))?;
+    let path = root.join("checkpoint");
+    let checkpoint = told("can not open", &path, Checkpoint::open(&**disk, &path, &staging, &mut lines))?;
+    let path = root.join("ringmq-deleted-topics");
+    let mut deleted = told("can not read", &path, DeletedTopics::load(&**disk, path.clone()))?;
+    let path = root.join("consumequeue_ext");
+    let ext = told("can not read", &path, ExtFiles::load(&**disk, &path))?;
+
+    let mut files = open_log(&**disk, config, log_found, &mut lines)?;
     let queue_dir = root.join("consumequeue");
-    let room = Arc::new(QueueRoom::new(
-        Arc::clone(disk),
-        queue_dir.clone(),
-        &staging,
-        config.consume_queue_file_bytes,
-        descriptor_count_max(),
+    let room = Arc::new(QueueRoom::new(Arc::clone(disk), queue_dir, &staging, config.consume_queue_file_bytes, descriptor_count_max()));
+
+    let marker = Marker { disk: &**disk, path: root.join("ringmq-rebuild") };
+    let is_marked = marker.is_set()?;
+    let mut repair = told_queue(QueueRepair::load(&room, &deleted, &files, &queues_found, &mut lines))?;
+    let first = if is_marked || repair.is_blank() {
+        0
+    } else if is_clean {
+        files.len().saturating_sub(CLEAN_FILE_COUNT)
+    } else {
+        first_file_after_crash(&files, checkpoint.times().recover_from())
+    };
+    if first == 0 {
+        repair.begin_whole();
+    }
+    let walk = walk(&files, first, config.check_crc_on_recover, &mut |record| told_queue(repair.walk(record)))?;
+    if let Some(fault) = &walk.fault {
+        lines.push(format!("the commit log ends at {}: {fault}", walk.end));
+    }
+    let entries_cut = told_queue(repair.cut(walk.end))?;
+    let is_rebuild = repair.has_rebuilds();
+    if is_rebuild {
+        marker.set()?;
+        told_queue(repair.begin_rebuild())?;
+        self::walk_to(&files, walk.end, &mut |record| told_queue(repair.rebuild(record)))?;
+    }
+    // After a crash the checkpoint does not cover what the walk added. Else nothing would bring it back a second time.
+    let is_synced = is_clean || is_marked || is_rebuild;
+    let (queues, unsynced, counts) = told_queue(repair.finish(is_synced))?;
+    cut_log(&**disk, &mut files, walk.end, &mut lines)?;
+    sync_log(&**disk, config, &files[first.min(files.len())..])?;
+    let path = root.join("ringmq-deleted-topics");
+    let log_min = files.first().map_or(0, |file| file.start);
+    told("can not write", &path, deleted.keep_within(&**disk, log_min, walk.end))?;
+    marker.remove()?;
+
+    lines.push(format!(
+        "{}: {} log files, {log_min} to {}; {} records read after {}",
+        root.display(),
+        files.len(),
+        walk.end,
+        walk.count,
+        if is_clean { "a clean stop" } else { "a crash" },
     ));
-    let mut recovery = Recovery {
-        disk: &**disk,
-        config,
-        room: Arc::clone(&room),
-        deleted,
-        lines,
-        files,
-        queues: HashMap::new(),
-        has_lmq: false,
-        unfiled: Vec::new(),
-        unsynced: Vec::new(),
-        rebuilds: HashSet::new(),
-        windows: HashMap::new(),
-        store_timestamp: 0,
-        counts: Counts::default(),
-        buffer: Vec::new(),
-    };
-    let end = recovery.run(queue_files, is_clean, &checkpoint).map_err(|e| match e {
-        Failure::Io(path, e) => OpenError::io("recovery failed at", &path, e),
-    })?;
-    let Recovery { files, queues, unsynced, deleted, lines, store_timestamp, .. } = recovery;
-    let place = LogPlace {
-        disk: Arc::clone(disk),
-        dir: config.commit_log_dir.clone(),
-        staging,
-        file_bytes: config.commit_log_file_bytes,
-    };
-    let log = CommitLog::new(place, files, end.written, end.flushed, store_timestamp);
+    for (count, what) in [
+        (counts.appended, "consume queue entries were missing and have been added"),
+        (counts.closed, "consume queue offsets have no record and point to the next"),
+        (counts.rebuilt, "consume queues did not agree with the log and have been rebuilt"),
+        (entries_cut, "consume queue entries beyond the end of the log have been removed"),
+        (counts.unplaced, "records name no possible queue and are in none"),
+    ] {
+        if count > 0 {
+            lines.push(format!("{count} {what}"));
+        }
+    }
+    let place = LogPlace { disk: Arc::clone(disk), dir: config.commit_log_dir.clone(), staging, file_bytes: config.commit_log_file_bytes };
+    let log = CommitLog::new(place, files, walk.end, walk.store_timestamp);
     Ok(Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report: OpenReport { lines } })
+}
+
+fn open_log(disk: &dyn Disk, config: &StoreConfig, found: LogFiles, lines: &mut Vec<String>) -> Result<Vec<Arc<MappedFile>>, OpenError> {
+    let file_bytes = config.commit_log_file_bytes;
+    let mut files = Vec::with_capacity(found.len());
+    for (start, bytes) in found {
+        let path = config.commit_log_dir.join(file_name(start));
+        if bytes < file_bytes {
+            told("can not lengthen", &path, disk.open(&path).and_then(|file| file.extend(file_bytes)))?;
+            lines.push(format!("{}: cut short at {bytes} bytes, lengthened with zeros to {file_bytes}", path.display()));
+        }
+        let file = told("can not open", &path, MappedFile::open(disk, path.clone(), start, file_bytes))?;
+        files.push(Arc::new(file));
+    }
+    Ok(files)
+}
+
+/// The last file whose first record is not newer than `time`; queues and log are durable up to there.
+fn first_file_after_crash(files: &[Arc<MappedFile>], time: u64) -> usize {
+    let is_covered = |file: &Arc<MappedFile>| {
+        let bytes = file.unchecked_by_written(0..file.bytes);
+        let is_record = peek_size(bytes).is_some_and(|(_, magic)| magic == MAGIC_V1 || magic == MAGIC_V2);
+        is_record && peek_store_timestamp(bytes).is_some_and(|stored| stored > 0 && stored as u64 <= time)
+    };
+    files.iter().rposition(is_covered).unwrap_or(0)
+}
+
+struct Walk {
+    /// Where the log ends.
+    end: u64,
+    /// Why it ends there, when not in zeros.
+    fault: Option<String>,
+    count: u64,
+    /// The newest of the records.
+    store_timestamp: u64,
+}
+
+type Visit<'v> = &'v mut dyn FnMut(&Record<'_>) -> Result<(), OpenError>;
+
+/// Reads records from the start of file `first` on, up to the end of the log.
+fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<'_>) -> Result<Walk, OpenError> {
+    let end = files.get(first).map_or(0, |file| file.start);
+    let mut walk = Walk { end, fault: None, count: 0, store_timestamp: 0 };
+    for file in files.iter().skip(first) {
+        walk.end = file.start;
+        loop {
+            let bytes = file.unchecked_by_written(walk.end - file.start..file.bytes);
+            match check(bytes, Some(walk.end), verify_crc) {
+                Ok(Checked::Record(record)) => {
+                    visit(&record)?;
+                    walk.count += 1;
+                    walk.store_timestamp = walk.store_timestamp.max(u64::try_from(record.store_timestamp).unwrap_or(0));
+                    walk.end += record.bytes.len() as u64;
+                }
+                // Without a next file the blank counts for nothing: the next record goes there.
+                Ok(Checked::Blank { .. }) => break,
+                Ok(Checked::End) if bytes.is_empty() => break,
+                Ok(Checked::End) => return Ok(walk),
+                Err(fault) => {
+                    walk.fault = Some(fault.to_string());
+                    return Ok(walk);
+                }
+            }
+        }
+    }
+    Ok(walk)
+}
+
+/// Reads the records of the whole log up to `end`, which a walk has found.
+fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), OpenError> {
+    for file in files.iter().take_while(|file| file.start < end) {
+        let mut offset = file.start;
+        while offset < end.min(file.end()) {
+            let bytes = file.unchecked_by_written(offset - file.start..file.bytes);
+            match check(bytes, Some(offset), false) {
+                Ok(Checked::Record(record)) => {
+                    visit(&record)?;
+                    offset += record.bytes.len() as u64;
+                }
+                Ok(Checked::Blank { .. } | Checked::End) => break,
+                // An old file has rotted: its later records are out of reach, those of the next files are not.
+                Err(fault) => {
+                    tracing::error!(path = %file.path.display(), offset, %fault, "records are out of reach");
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files behind `end` and zeroes the rest of the file that holds it.
+fn cut_log(disk: &dyn Disk, files: &mut Vec<Arc<MappedFile>>, end: u64, lines: &mut Vec<String>) -> Result<(), OpenError> {
+    while let Some(file) = files.pop_if(|file| file.start > end) {
+        let held = told("can not read", &file.path, file.file.zero(0, file.bytes))?;
+        told("can not remove", &file.path, disk.remove_file(&file.path))?;
+        if held > 0 {
+            lines.push(format!("{}: behind the end of the log at {end}, removed", file.path.display()));
+        }
+    }
+    let last = files.len().saturating_sub(1);
+    for (index, file) in files.iter().enumerate() {
+        let position = if index == last { end - file.start } else { file.bytes };
+        file.reset_positions(position);
+        let held = if position < file.bytes { told("can not zero", &file.path, file.file.zero(position, file.bytes))? } else { 0 };
+        if held > 0 {
+            lines.push(format!("{}: {held} bytes behind the end of the log at {end} have been zeroed", file.path.display()));
+        }
+    }
+    Ok(())
+}
+
+/// What was walked is durable, names included: `flushed` begins at the end of the log.
+fn sync_log(disk: &dyn Disk, config: &StoreConfig, walked: &[Arc<MappedFile>]) -> Result<(), OpenError> {
+    for file in walked {
+        told("can not flush", &file.path, file.file.sync())?;
+    }
+    told("can not flush", &config.commit_log_dir, disk.sync_dir(&config.commit_log_dir))
+}
+
+/// `ringmq-rebuild`: queues are being rebuilt, their files hold less than they should.
+struct Marker<'a> {
+    disk: &'a dyn Disk,
+    path: std::path::PathBuf,
+}
+
+impl Marker<'_> {
+    fn is_set(&self) -> Result<bool, OpenError> {
+        Ok(told("can not read", &self.path, self.disk.read(&self.path))?.is_some())
+    }
+
+    fn set(&self) -> Result<(), OpenError> {
+        told("can not write", &self.path, self.disk.replace(&self.path, b""))
+    }
+
+    fn remove(&self) -> Result<(), OpenError> {
+        told("can not remove", &self.path, self.disk.remove_file(&self.path))
+    }
+}
+
+/// Queue files open at once: a part of what the process may open.
+fn descriptor_count_max() -> usize {
+    let soft = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    (soft / 4).clamp(16, 4096) as usize
 }

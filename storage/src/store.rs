@@ -17,6 +17,7 @@ use crate::error::{AppendError, OpenError};
 use crate::ext::ExtFiles;
 use crate::lock::StoreLock;
 use crate::read::{self, Read, ReadLimits, TagTest};
+use crate::record::decode::peek_store_timestamp;
 use crate::recovery::{self, Recovered};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -224,6 +225,20 @@ impl Store {
             return -1;
         }
         entries.first().and_then(|entry| read::entry_store_time(&self.log.files(), entry)).unwrap_or(-1)
+    }
+
+    /// Whether the record at `queue_offset` lies within `in_memory_bytes` of the log's end (40 % of RAM). `true` also where
+    /// there is no record: nothing would have to be read. Source: DefaultMessageStore.checkInDiskByConsumeOffset.
+    pub fn is_in_memory(&self, queue: &ConsumeQueue, queue_offset: u64, in_memory_bytes: u64) -> bool {
+        let entry = queue.entry(queue_offset).ok().flatten();
+        entry.is_none_or(|entry| self.log.written().saturating_sub(entry.log_offset) <= in_memory_bytes)
+    }
+
+    /// Store time of the oldest record in the log, -1 if there is none. Source: getEarliestMessageTime.
+    pub fn earliest_store_time(&self) -> i64 {
+        let files = self.log.files();
+        let first = files.first().filter(|file| file.written() > 0);
+        first.and_then(|file| peek_store_timestamp(file.slice(0..file.written()))).unwrap_or(-1)
     }
 
     /// Forgets the topic's queues and removes their files. Offsets start at 0 again.

@@ -1,0 +1,454 @@
+//! Consume queues held against the records of the log, one record at a time, in log order.
+//!
+//! ```text
+//!                        the queue ends at n
+//! record claims q   < n: its entry is there                     → fine
+//!                        another's: the older record            → passed over    else → rebuild
+//!                   = n: behind the queue's last in the log     → appended
+//!                   > n: a gap                                  → rebuild
+//! ```
+//! A walk over the end of the log only appends. A queue that does not agree with its records is marked, and rebuilt from
+//! nothing by a reading of the whole log, where the later record has a queue offset that two claim: it was given after
+//! the earlier was forgotten (a topic made again, a queue whose end Java lost). Unless it is older by its store time:
+//! then it is what a Java broker left behind a cut, and gets no entry.
+//!
+//! A gap in the log itself (Java can leave one) is closed by entries that point to the record behind it. A consumer
+//! gets that record again, under the queue offset it has; nothing is skipped and no entry points to nothing.
+
+use crate::commit_log::find;
+use crate::consume_queue::{ConsumeQueue, Entry, QueueRoom, is_folder_name};
+use crate::deleted_topics::DeletedTopics;
+use crate::mapped_file::MappedFile;
+use crate::record::decode::{Record, peek_store_timestamp};
+use crate::record::layout::sys_flag;
+use crate::record::properties;
+use crate::survey::QueueFound;
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Entries in memory before they are filed.
+const PENDING_COUNT_MAX: u64 = 500_000;
+/// Entries of one queue read ahead while its records come by.
+const WINDOW_COUNT: usize = 64;
+/// A gap is closed by so many entries at most; a wider one is a number gone wrong, the queue then starts behind it.
+const GAP_COUNT_MAX: u64 = 100_000;
+pub(crate) const LMQ_PREFIX: &str = "%LMQ%";
+const RETRY_PREFIX: &[u8] = b"%RETRY%";
+const MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
+const MULTI_QUEUE_OFFSET: &str = "INNER_MULTI_QUEUE_OFFSET";
+
+/// An error and the folder of the queue that it came from.
+#[derive(Debug)]
+pub(crate) struct QueueError {
+    pub path: PathBuf,
+    pub error: io::Error,
+}
+
+type Result<T> = std::result::Result<T, QueueError>;
+
+pub(crate) struct QueueRepair<'a> {
+    room: &'a Arc<QueueRoom>,
+    deleted: &'a DeletedTopics,
+    files: &'a [Arc<MappedFile>],
+    log_min: u64,
+    queues: HashMap<Box<str>, HashMap<i32, State>>,
+    /// Some queue is fed by INNER_MULTI_DISPATCH.
+    has_lmq: bool,
+    /// What is walked is the whole log: no gap can be closed by reading more of it.
+    is_whole: bool,
+    buffer: Vec<u8>,
+    pub counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub appended: u64,
+    pub closed: u64,
+    pub rebuilt: u64,
+    /// Records whose topic or queue id can not name a folder.
+    pub unplaced: u64,
+}
+
+struct State {
+    queue: Arc<ConsumeQueue>,
+    /// The entry before the queue's end.
+    last: Option<Entry>,
+    window: Window,
+    /// The walk met something that only the whole log can settle.
+    is_rebuild: bool,
+    is_changed: bool,
+}
+
+#[derive(Default)]
+struct Window {
+    from: u64,
+    entries: Vec<Entry>,
+}
+
+/// Which record claims a place in a queue.
+#[derive(Clone, Copy)]
+struct Claim {
+    queue_offset: u64,
+    entry: Entry,
+    store_timestamp: i64,
+}
+
+enum Verdict {
+    Settled,
+    Append,
+    Rebuild(&'static str),
+}
+
+fn context<T>(queue: &ConsumeQueue, result: io::Result<T>) -> Result<T> {
+    result.map_err(|error| QueueError { path: queue.dir(), error })
+}
+
+impl<'a> QueueRepair<'a> {
+    /// Loads what the survey has found. Queues of deleted topics and damaged ones lose their files.
+    pub fn load(
+        room: &'a Arc<QueueRoom>,
+        deleted: &'a DeletedTopics,
+        files: &'a [Arc<MappedFile>],
+        found: &[QueueFound],
+        lines: &mut Vec<String>,
+    ) -> Result<QueueRepair<'a>> {
+        let mut repair = QueueRepair {
+            room,
+            deleted,
+            files,
+            log_min: files.first().map_or(0, |file| file.start),
+            queues: HashMap::new(),
+            has_lmq: found.iter().any(|queue| queue.topic.starts_with(LMQ_PREFIX)),
+            is_whole: false,
+            buffer: Vec::new(),
+            counts: Counts::default(),
+        };
+        for found in found {
+            repair.load_queue(found, lines)?;
+        }
+        Ok(repair)
+    }
+
+    fn load_queue(&mut self, found: &QueueFound, lines: &mut Vec<String>) -> Result<()> {
+        let queue = Arc::new(ConsumeQueue::new(self.room, &found.topic, found.queue_id));
+        let damage = match &found.damage {
+            Some(damage) => Some(damage.clone()),
+            None => context(&queue, queue.load(&found.starts))?,
+        };
+        if let Some(damage) = damage {
+            lines.push(format!("{damage}; the queue is rebuilt from the log"));
+            context(&queue, queue.remove_files(&found.starts))?;
+            self.insert(State { is_rebuild: true, ..State::new(queue) });
+            return Ok(());
+        }
+        context(&queue, queue.correct_min(self.log_min))?;
+        let last = context(&queue, last_entry(&queue))?;
+        let log_end = self.deleted.log_end(&found.topic);
+        if log_end > 0 && last.is_none_or(|last| last.log_offset < log_end) {
+            // The store was killed between the note and the removal.
+            return context(&queue, queue.clear());
+        }
+        self.insert(State { last, ..State::new(queue) });
+        Ok(())
+    }
+
+    fn insert(&mut self, state: State) {
+        self.queues.entry(state.queue.topic.clone()).or_default().insert(state.queue.queue_id, state);
+    }
+
+    fn states(&mut self) -> impl Iterator<Item = &mut State> {
+        self.queues.values_mut().flat_map(HashMap::values_mut)
+    }
+
+    /// Whether no queue has an entry: then only the whole log tells what there was.
+    pub fn is_blank(&mut self) -> bool {
+        self.states().all(|state| state.queue.max() == 0)
+    }
+
+    pub fn has_rebuilds(&mut self) -> bool {
+        self.states().any(|state| state.is_rebuild)
+    }
+
+    /// The records that follow are all of the log.
+    pub fn begin_whole(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// A record of the walk, in log order.
+    pub fn walk(&mut self, record: &Record<'_>) -> Result<()> {
+        self.dispatch(record, false)
+    }
+
+    /// A record of the reading of the whole log, in log order.
+    pub fn rebuild(&mut self, record: &Record<'_>) -> Result<()> {
+        self.dispatch(record, true)
+    }
+
+    fn dispatch(&mut self, record: &Record<'_>, is_rebuild: bool) -> Result<()> {
+        if !sys_flag::is_queued(record.sys_flag) || record.sys_flag & sys_flag::INNER_BATCH != 0 {
+            return Ok(());
+        }
+        let info = record.dispatch_info(&properties::DELAYS_MS);
+        let entry = Entry { log_offset: record.log_offset, record_bytes: info.record_bytes, tags_code: info.tags_code };
+        let claim = Claim { queue_offset: record.queue_offset, entry, store_timestamp: record.store_timestamp };
+        self.place(&info.topic, record.queue_id, claim, is_rebuild)?;
+        if self.has_lmq && !record.topic.starts_with(RETRY_PREFIX) {
+            for (name, queue_offset) in light_queues(record.properties) {
+                self.place(name, 0, Claim { queue_offset, ..claim }, is_rebuild)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, topic: &str, queue_id: i32, claim: Claim, is_rebuild: bool) -> Result<()> {
+        // A record's CRC covers neither; a file's byte offset must be a number, too.
+        if !is_folder_name(topic) || queue_id < 0 || claim.queue_offset > i64::MAX as u64 / 40 {
+            self.counts.unplaced += 1;
+            return Ok(());
+        }
+        if claim.entry.log_offset < self.deleted.log_end(topic) {
+            return Ok(());
+        }
+        if self.queues.get(topic).is_none_or(|queues| !queues.contains_key(&queue_id)) {
+            if is_rebuild {
+                return Ok(());
+            }
+            self.insert(State::new(Arc::new(ConsumeQueue::new(self.room, topic, queue_id))));
+        }
+        let state = self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id)).expect("inserted above");
+        if state.is_rebuild != is_rebuild {
+            return Ok(());
+        }
+        let queue = Arc::clone(&state.queue);
+        let verdict = if is_rebuild {
+            let make_room = state.make_room(self.files, claim, &mut self.buffer);
+            context(&queue, make_room)?
+        } else {
+            context(&queue, state.judge(self.files, claim, self.is_whole))?
+        };
+        match verdict {
+            Verdict::Settled => return Ok(()),
+            Verdict::Rebuild(reason) => {
+                tracing::warn!(topic, queue_id, queue_offset = claim.queue_offset, log_offset = claim.entry.log_offset, reason, "the consume queue is rebuilt");
+                state.is_rebuild = true;
+                return Ok(());
+            }
+            Verdict::Append => {}
+        }
+        self.counts.closed += claim.queue_offset - queue.max();
+        self.counts.appended += 1;
+        state.append(claim);
+        if self.room.pending.load(Ordering::Relaxed) > PENDING_COUNT_MAX {
+            self.file_tails()?;
+        }
+        Ok(())
+    }
+
+    fn file_tails(&mut self) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for state in self.states().filter(|state| state.is_changed) {
+            context(&state.queue, state.queue.file_tail(&mut buffer))?;
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    /// After the walk: entries of records beyond the log's end go, queues that do not end with one of their own records
+    /// are marked.
+    pub fn cut(&mut self, log_end: u64) -> Result<u64> {
+        let (files, log_min) = (self.files, self.log_min);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut count = 0;
+        for state in self.states().filter(|state| !state.is_rebuild) {
+            let queue = Arc::clone(&state.queue);
+            if state.last.is_some_and(|last| last.log_end() > log_end) {
+                let to = context(&queue, queue.first_entry(|entry| entry.log_end() > log_end))?;
+                count += queue.max() - to;
+                context(&queue, state.cut(to, &mut buffer))?;
+            }
+            if let Some(last) = state.last
+                && last.log_offset >= log_min
+                && !is_right(files, &last, &queue, queue.max() - 1)
+            {
+                tracing::warn!(topic = %queue.topic, queue_id = queue.queue_id, log_offset = last.log_offset, "the queue's last entry is not that of its record, it is rebuilt");
+                state.is_rebuild = true;
+            }
+        }
+        self.buffer = buffer;
+        Ok(count)
+    }
+
+    /// Marked queues lose all they have.
+    pub fn begin_rebuild(&mut self) -> Result<()> {
+        let mut count = 0;
+        for state in self.states().filter(|state| state.is_rebuild) {
+            let queue = Arc::clone(&state.queue);
+            context(&queue, queue.clear())?;
+            *state = State { is_rebuild: true, is_changed: true, ..State::new(queue) };
+            count += 1;
+        }
+        self.counts.rebuilt = count;
+        Ok(())
+    }
+
+    /// Everything into the files. `is_synced`: and onto the device. Returns all queues, and those still to be synced.
+    pub fn finish(mut self, is_synced: bool) -> Result<(crate::store::Queues, Vec<Arc<ConsumeQueue>>, Counts)> {
+        self.file_tails()?;
+        let mut unsynced = Vec::new();
+        for state in self.states().filter(|state| state.is_changed) {
+            if is_synced {
+                context(&state.queue, state.queue.sync())?;
+            } else {
+                unsynced.push(Arc::clone(&state.queue));
+            }
+        }
+        let queues = self.queues.into_iter().map(|(topic, queues)| {
+            let queues = queues.into_iter().map(|(queue_id, state)| (queue_id, state.queue)).collect();
+            (topic, queues)
+        });
+        Ok((queues.collect(), unsynced, self.counts))
+    }
+}
+
+impl State {
+    fn new(queue: Arc<ConsumeQueue>) -> State {
+        State { queue, last: None, window: Window::default(), is_rebuild: false, is_changed: false }
+    }
+
+    /// The walk's rule.
+    fn judge(&mut self, files: &[Arc<MappedFile>], claim: Claim, is_whole: bool) -> io::Result<Verdict> {
+        let (min, max) = (self.queue.min(), self.queue.max());
+        let q = claim.queue_offset;
+        let is_first = max == 0;
+        if is_first && (q == 0 || is_whole) {
+            self.queue.start_at(q);
+            return Ok(Verdict::Append);
+        } else if is_first {
+            return Ok(Verdict::Rebuild("it has lost its beginning"));
+        }
+        if q >= max {
+            // Behind the last entry in the queue, but before it in the log: from before the topic was made again.
+            if let Some(last) = self.last.filter(|last| last.log_offset > claim.entry.log_offset) {
+                let is_old = is_right(files, &last, &self.queue, max - 1);
+                return Ok(if is_old { Verdict::Settled } else { Verdict::Rebuild("its last entry is wrong") });
+            }
+            return Ok(if q == max { Verdict::Append } else { Verdict::Rebuild("entries are missing") });
+        }
+        if q < min {
+            return Ok(Verdict::Rebuild("it has lost its beginning"));
+        }
+        let Some(entry) = self.window(q)? else {
+            return Ok(Verdict::Rebuild("an entry can not be read"));
+        };
+        if entry.log_offset == claim.entry.log_offset && entry.record_bytes == claim.entry.record_bytes {
+            return Ok(Verdict::Settled);
+        }
+        if entry.log_offset > claim.entry.log_offset && is_right(files, &entry, &self.queue, q) {
+            return Ok(Verdict::Settled);
+        }
+        if is_right(files, &entry, &self.queue, q) && is_stale(files, &entry, claim) {
+            return Ok(Verdict::Settled);
+        }
+        Ok(Verdict::Rebuild("an entry is not that of its record"))
+    }
+
+    /// The rebuild's rule: the later record has the place.
+    fn make_room(&mut self, files: &[Arc<MappedFile>], claim: Claim, buffer: &mut Vec<u8>) -> io::Result<Verdict> {
+        let q = claim.queue_offset;
+        let (min, max) = (self.queue.min(), self.queue.max());
+        if self.last.is_none() {
+            self.queue.start_at(q);
+        } else if q < max {
+            let rival = self.queue.entry(q.max(min))?;
+            if rival.is_some_and(|rival| is_stale(files, &rival, claim)) {
+                return Ok(Verdict::Settled);
+            }
+            if q > min {
+                self.cut(q, buffer)?;
+            } else {
+                self.queue.clear()?;
+                self.queue.start_at(q);
+            }
+        } else if q - max > GAP_COUNT_MAX {
+            self.queue.clear()?;
+            self.queue.start_at(q);
+        }
+        Ok(Verdict::Append)
+    }
+
+    /// Slots up to the claim's point to its record, too.
+    fn append(&mut self, claim: Claim) {
+        let from = self.queue.max();
+        assert!(from <= claim.queue_offset);
+        self.queue.append((from..=claim.queue_offset).map(|queue_offset| (queue_offset, claim.entry)));
+        self.queue.set_next(claim.queue_offset + 1);
+        self.queue.publish_max();
+        self.last = Some(claim.entry);
+        self.is_changed = true;
+    }
+
+    fn cut(&mut self, to: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        self.queue.cut(to, buffer)?;
+        self.window = Window::default();
+        self.is_changed = true;
+        self.last = last_entry(&self.queue)?;
+        Ok(())
+    }
+
+    fn window(&mut self, queue_offset: u64) -> io::Result<Option<Entry>> {
+        let Window { from, entries } = &mut self.window;
+        let is_inside = queue_offset >= *from && queue_offset - *from < entries.len() as u64;
+        if !is_inside {
+            entries.clear();
+            *from = queue_offset;
+            self.queue.read(queue_offset, WINDOW_COUNT, entries)?;
+        }
+        Ok(entries.get((queue_offset - *from) as usize).copied())
+    }
+}
+
+fn last_entry(queue: &ConsumeQueue) -> io::Result<Option<Entry>> {
+    // Below `min` when all records have expired: it is read nevertheless, to know where the queue is in the log.
+    match queue.max().checked_sub(1) {
+        Some(last) => queue.slot(last),
+        None => Ok(None),
+    }
+}
+
+fn record<'f>(files: &'f [Arc<MappedFile>], entry: &Entry) -> Option<Record<'f>> {
+    let file = find(files, entry.log_offset)?;
+    let range = entry.log_offset - file.start..entry.log_end() - file.start;
+    let record = (range.end <= file.bytes).then(|| Record::parse(file.unchecked_by_written(range)))?.ok()?;
+    (record.log_offset == entry.log_offset).then_some(record)
+}
+
+/// Whether the entry points to the record that belongs there. Entries that close a gap do not, and are never asked for.
+fn is_right(files: &[Arc<MappedFile>], entry: &Entry, queue: &ConsumeQueue, queue_offset: u64) -> bool {
+    record(files, entry).is_some_and(|record| {
+        if queue.topic.starts_with(LMQ_PREFIX) {
+            let mut claims = light_queues(record.properties);
+            return claims.any(|claim| claim == (&*queue.topic, queue_offset));
+        }
+        let is_topic = record.topic == queue.topic.as_bytes();
+        is_topic && record.queue_id == queue.queue_id && record.queue_offset == queue_offset
+    })
+}
+
+/// Whether the claim, behind `rival`'s record in the log, is older by its store time.
+fn is_stale(files: &[Arc<MappedFile>], rival: &Entry, claim: Claim) -> bool {
+    let time = record(files, rival).and_then(|record| peek_store_timestamp(record.bytes));
+    rival.log_offset < claim.entry.log_offset && time.is_some_and(|time| claim.store_timestamp < time)
+}
+
+/// The light queues that a record goes into beside its own: name and queue offset.
+fn light_queues(text: &[u8]) -> impl Iterator<Item = (&str, u64)> {
+    let [names, offsets] = properties::get_each(text, [MULTI_DISPATCH, MULTI_QUEUE_OFFSET]);
+    split(names).zip(split(offsets)).filter(|(name, _)| name.starts_with(LMQ_PREFIX)).filter_map(|(name, offset)| Some((name, offset.parse().ok()?)))
+}
+
+fn split(list: Option<&[u8]>) -> impl Iterator<Item = &str> {
+    list.and_then(|list| std::str::from_utf8(list).ok()).unwrap_or("").split(',')
+}
