@@ -4,8 +4,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ringmq_storage::record::{NewRecord, RecordLimits, check, decode, encode, properties};
 use std::hint::black_box;
 
-const CLIENT_TEXT: &[u8] =
-    b"UNIQ_KEY\x017F000001295E5FFD2B2795BE99AB0000\x02WAIT\x01true\x02TAGS\x01TagA\x02";
+const CLIENT_TEXT: &[u8] = b"UNIQ_KEY\x017F000001295E5FFD2B2795BE99AB0000\x02WAIT\x01true\x02TAGS\x01TagA\x02";
 const CLUSTER: &[u8] = b"CLUSTER\x01DefaultCluster";
 
 fn record<'a>(body: &'a [u8], properties: &'a [&'a [u8]]) -> NewRecord<'a> {
@@ -25,9 +24,7 @@ fn record<'a>(body: &'a [u8], properties: &'a [&'a [u8]]) -> NewRecord<'a> {
 }
 
 fn bench(c: &mut Criterion) {
-    let limits = RecordLimits {
-        body_bytes_max: 4 * 1024 * 1024,
-    };
+    let limits = RecordLimits { body_bytes_max: 4 * 1024 * 1024 };
     let body = vec![b'x'; 1024];
     let pieces = properties::stored(CLIENT_TEXT, CLUSTER);
     let mut encoded = Vec::new();
@@ -46,33 +43,22 @@ fn bench(c: &mut Criterion) {
             encode::encode(&record, &mut buffer)
         });
     });
-    group.bench_function("body_crc", |b| {
-        b.iter(|| encode::body_crc(black_box(&body)))
-    });
-    group.bench_function("check_with_crc", |b| {
-        b.iter(|| decode::check(black_box(&encoded), Some(0), true).is_ok())
-    });
-    group.bench_function("check_without_crc", |b| {
-        b.iter(|| decode::check(black_box(&encoded), Some(0), false).is_ok())
-    });
+    group.bench_function("body_crc", |b| b.iter(|| encode::body_crc(black_box(&body))));
+    group.bench_function("check_with_crc", |b| b.iter(|| decode::check(black_box(&encoded), Some(0), true).is_ok()));
+    group
+        .bench_function("check_without_crc", |b| b.iter(|| decode::check(black_box(&encoded), Some(0), false).is_ok()));
     group.bench_function("dispatch_info", |b| {
         b.iter(|| {
             let checked = decode::check(black_box(&encoded), Some(0), false);
-            let Ok(decode::Checked::Record(record)) = checked else {
-                panic!("a good record")
-            };
+            let Ok(decode::Checked::Record(record)) = checked else { panic!("a good record") };
             record.dispatch_info(&properties::DELAYS_MS).tags_code
         });
     });
     group.finish();
 
     let mut group = c.benchmark_group("properties");
-    group.bench_function("stored", |b| {
-        b.iter(|| properties::stored(black_box(CLIENT_TEXT), CLUSTER).len())
-    });
-    group.bench_function("wants_wait", |b| {
-        b.iter(|| properties::wants_wait(black_box(CLIENT_TEXT)))
-    });
+    group.bench_function("stored", |b| b.iter(|| properties::stored(black_box(CLIENT_TEXT), CLUSTER).len()));
+    group.bench_function("wants_wait", |b| b.iter(|| properties::wants_wait(black_box(CLIENT_TEXT))));
     group.bench_function("get_each_4", |b| {
         let names = ["TAGS", "DELAY", "KEYS", "UNIQ_KEY"];
         b.iter(|| properties::get_each(black_box(CLIENT_TEXT), names))

@@ -91,7 +91,14 @@ impl FlushAgent {
         FlushAgent { last_pass_ms: now_ms, last_flush_ms: now_ms }
     }
 
-    pub fn turn(&mut self, config: &StoreConfig, log: &CommitLog, checkpoint: &Checkpoint, waiter: &Waiter, now_ms: u64) -> u64 {
+    pub fn turn(
+        &mut self,
+        config: &StoreConfig,
+        log: &CommitLog,
+        checkpoint: &Checkpoint,
+        waiter: &Waiter,
+        now_ms: u64,
+    ) -> u64 {
         waiter.begin();
         let is_dirty = || log.written() > log.flushed() && !log.is_flush_failed();
         if is_dirty() {

@@ -12,8 +12,7 @@ use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::error::{AppendError, RecordError};
 use crate::record::layout::{BATCH_GROWTH_MAX, sys_flag};
 use crate::record::{
-    NewRecord, RecordLimits, batch, check, check_body, check_properties, check_topic, check_total,
-    encode, properties,
+    NewRecord, RecordLimits, batch, check, check_body, check_properties, check_topic, check_total, encode, properties,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -89,11 +88,7 @@ impl AppendBatch {
         check(record, limits)?;
         let position = self.buffer.len();
         let store_timestamp_at = encode::encode(record, &mut self.buffer);
-        self.records.push(PushedRecord {
-            position,
-            store_timestamp_at,
-            tags_code,
-        });
+        self.records.push(PushedRecord { position, store_timestamp_at, tags_code });
         Ok(self.end_unit(position, 1, record.sys_flag, queue))
     }
 
@@ -121,9 +116,8 @@ impl AppendBatch {
         for message in batch::messages(shared.body) {
             let message = message?;
             check_body(message.body, limits)?;
-            let properties_bytes = message.properties.len()
-                + separator(message.properties, shared_bytes).len()
-                + shared_bytes;
+            let properties_bytes =
+                message.properties.len() + separator(message.properties, shared_bytes).len() + shared_bytes;
             check_properties(properties_bytes)?;
             total += encode::record_bytes(shared, message.body.len(), properties_bytes);
             count += 1;
@@ -135,42 +129,22 @@ impl AppendBatch {
         for message in batch::messages(shared.body) {
             let message = message.expect("read without error above");
             let position = self.buffer.len();
-            let pieces = [
-                message.properties,
-                separator(message.properties, shared_bytes),
-            ];
+            let pieces = [message.properties, separator(message.properties, shared_bytes)];
             let pieces = pieces.into_iter().chain(shared.properties.iter().copied());
-            let store_timestamp_at = encode::encode_as(
-                shared,
-                message.flag,
-                0,
-                message.body,
-                pieces,
-                &mut self.buffer,
-            );
+            let store_timestamp_at = encode::encode_as(shared, message.flag, 0, message.body, pieces, &mut self.buffer);
             let properties_at = self.buffer.len()
                 - message.properties.len()
                 - separator(message.properties, shared_bytes).len()
                 - shared_bytes;
-            let tags_code = properties::get(&self.buffer[properties_at..], properties::TAGS)
-                .map_or(0, properties::tag_code);
-            self.records.push(PushedRecord {
-                position,
-                store_timestamp_at,
-                tags_code,
-            });
+            let tags_code =
+                properties::get(&self.buffer[properties_at..], properties::TAGS).map_or(0, properties::tag_code);
+            self.records.push(PushedRecord { position, store_timestamp_at, tags_code });
         }
         debug_assert_eq!(self.buffer.len() - start, total);
         Ok(self.end_unit(start, count, shared.sys_flag, queue))
     }
 
-    fn end_unit(
-        &mut self,
-        start: usize,
-        count: usize,
-        flags: i32,
-        queue: &Arc<ConsumeQueue>,
-    ) -> usize {
+    fn end_unit(&mut self, start: usize, count: usize, flags: i32, queue: &Arc<ConsumeQueue>) -> usize {
         let records = self.records.len() - count..self.records.len();
         self.units.push(Unit {
             queue: Arc::clone(queue),
@@ -183,11 +157,7 @@ impl AppendBatch {
 
     /// After `Store::append`: the records of unit `index`, in order; empty slice if the unit was not placed.
     pub fn placed(&self, index: usize) -> &[Placed] {
-        if index < self.units_placed {
-            &self.placed[self.units[index].records.clone()]
-        } else {
-            &[]
-        }
+        if index < self.units_placed { &self.placed[self.units[index].records.clone()] } else { &[] }
     }
 
     /// The queue of unit `index`.
@@ -198,15 +168,9 @@ impl AppendBatch {
     /// Empty again. The buffer is kept, unless it has become much larger than the turns are.
     pub fn clear(&mut self) {
         let capacity = self.buffer.capacity();
-        self.small_turns = if self.buffer.len() < capacity / 4 {
-            self.small_turns + 1
-        } else {
-            0
-        };
+        self.small_turns = if self.buffer.len() < capacity / 4 { self.small_turns + 1 } else { 0 };
         self.buffer.clear();
-        if capacity > BUFFER_KEPT_BYTES_MAX
-            || (capacity > BUFFER_KEPT_BYTES && self.small_turns > SMALL_TURNS_MAX)
-        {
+        if capacity > BUFFER_KEPT_BYTES_MAX || (capacity > BUFFER_KEPT_BYTES && self.small_turns > SMALL_TURNS_MAX) {
             self.buffer.shrink_to(BUFFER_KEPT_BYTES);
             self.small_turns = 0;
         }
@@ -219,11 +183,7 @@ impl AppendBatch {
 
 /// What stands between a message's own properties and its batch's.
 fn separator(own: &[u8], shared_bytes: usize) -> &'static [u8] {
-    if shared_bytes > 0 && properties::needs_separator(own) {
-        &[properties::PAIR_END]
-    } else {
-        &[]
-    }
+    if shared_bytes > 0 && properties::needs_separator(own) { &[properties::PAIR_END] } else { &[] }
 }
 
 /// For the commit log, under its gate: `place_unit` for units 0, 1, 2 …, the bytes written, then `finish` once.
@@ -235,35 +195,15 @@ impl AppendBatch {
 
     /// Puts unit `index` at `log_offset`: patches its records and notes where they go. `queue_offset` is the next one of
     /// its queue. Returns how many queue offsets the unit takes: 0 for a record that gets no entry.
-    pub(crate) fn place_unit(
-        &mut self,
-        index: usize,
-        log_offset: u64,
-        queue_offset: u64,
-        store_timestamp: u64,
-    ) -> u64 {
+    pub(crate) fn place_unit(&mut self, index: usize, log_offset: u64, queue_offset: u64, store_timestamp: u64) -> u64 {
         let unit = &self.units[index];
-        assert!(
-            self.placed.len() == unit.records.start,
-            "unit {index} placed out of order"
-        );
-        let taken = if unit.is_queued {
-            unit.records.len() as u64
-        } else {
-            0
-        };
+        assert!(self.placed.len() == unit.records.start, "unit {index} placed out of order");
+        let taken = if unit.is_queued { unit.records.len() as u64 } else { 0 };
         for i in unit.records.clone() {
             let record = &self.records[i];
-            let end = self
-                .records
-                .get(i + 1)
-                .map_or(self.buffer.len(), |next| next.position);
+            let end = self.records.get(i + 1).map_or(self.buffer.len(), |next| next.position);
             let log_offset = log_offset + (record.position - unit.bytes.start) as u64;
-            let queue_offset = if unit.is_queued {
-                queue_offset + (i - unit.records.start) as u64
-            } else {
-                0
-            };
+            let queue_offset = if unit.is_queued { queue_offset + (i - unit.records.start) as u64 } else { 0 };
             encode::patch(
                 &mut self.buffer[record.position..end],
                 record.store_timestamp_at,
@@ -284,9 +224,7 @@ impl AppendBatch {
     /// The bytes of neighbouring units, ready to be written once they are placed side by side.
     pub(crate) fn unit_slice(&self, units: Range<usize>) -> &[u8] {
         match (self.units.get(units.start), self.units[..units.end].last()) {
-            (Some(first), Some(last)) if !units.is_empty() => {
-                &self.buffer[first.bytes.start..last.bytes.end]
-            }
+            (Some(first), Some(last)) if !units.is_empty() => &self.buffer[first.bytes.start..last.bytes.end],
             _ => &[],
         }
     }
@@ -294,33 +232,18 @@ impl AppendBatch {
     /// Queue offsets and entries of unit `index`, once it is placed.
     pub(crate) fn entries(&self, index: usize) -> impl Iterator<Item = (u64, Entry)> {
         let unit = &self.units[index];
-        let records = if unit.is_queued {
-            unit.records.clone()
-        } else {
-            0..0
-        };
-        self.records[records.clone()]
-            .iter()
-            .zip(&self.placed[records])
-            .map(|(record, placed)| {
-                let entry = Entry {
-                    log_offset: placed.log_offset,
-                    record_bytes: placed.record_bytes,
-                    tags_code: record.tags_code,
-                };
-                (placed.queue_offset, entry)
-            })
+        let records = if unit.is_queued { unit.records.clone() } else { 0..0 };
+        self.records[records.clone()].iter().zip(&self.placed[records]).map(|(record, placed)| {
+            let entry =
+                Entry { log_offset: placed.log_offset, record_bytes: placed.record_bytes, tags_code: record.tags_code };
+            (placed.queue_offset, entry)
+        })
     }
 
     /// The first `units_placed` units are in the log; what was noted for the others is void.
     pub(crate) fn finish(&mut self, units_placed: usize) {
-        let records = units_placed
-            .checked_sub(1)
-            .map_or(0, |last| self.units[last].records.end);
-        assert!(
-            self.placed.len() >= records,
-            "{units_placed} units finished, fewer placed"
-        );
+        let records = units_placed.checked_sub(1).map_or(0, |last| self.units[last].records.end);
+        assert!(self.placed.len() >= records, "{units_placed} units finished, fewer placed");
         self.placed.truncate(records);
         self.units_placed = units_placed;
     }

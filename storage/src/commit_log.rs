@@ -171,7 +171,9 @@ pub(crate) fn file_end_by_records(bytes: &[u8], start: u64) -> Option<u64> {
     loop {
         match check(&bytes[position..], Some(start + position as u64), false) {
             Ok(Checked::Record(record)) => position += record.bytes.len(),
-            Ok(Checked::Blank { bytes_left }) if bytes_left as usize == bytes.len() - position => return Some(position as u64),
+            Ok(Checked::Blank { bytes_left }) if bytes_left as usize == bytes.len() - position => {
+                return Some(position as u64);
+            }
             Ok(Checked::End) if bytes.len() - position >= BLANK_BYTES => return Some(position as u64),
             _ => return None,
         }
@@ -180,7 +182,13 @@ pub(crate) fn file_end_by_records(bytes: &[u8], start: u64) -> Option<u64> {
 
 impl CommitLog {
     /// Places the batch. `report` is told of every queue that the agent does not yet know to have something to file.
-    pub fn append(&self, batch: &mut AppendBatch, now_ms: u64, successor: Successor<'_>, report: &mut dyn FnMut(&Arc<ConsumeQueue>)) -> AppendOutcome {
+    pub fn append(
+        &self,
+        batch: &mut AppendBatch,
+        now_ms: u64,
+        successor: Successor<'_>,
+        report: &mut dyn FnMut(&Arc<ConsumeQueue>),
+    ) -> AppendOutcome {
         let mut gate = self.gate();
         let gate = &mut *gate;
         let mut error = self.is_stopped().then(|| AppendError::NotWritable(self.stop_reason()));
@@ -280,7 +288,8 @@ impl CommitLog {
         if matches!(*ahead, Ahead::Making) {
             let wait = Duration::from_millis(FILE_WAIT_MS_MAX);
             let is_making = |ahead: &mut Ahead| matches!(ahead, Ahead::Making);
-            ahead = self.ahead_made.wait_timeout_while(ahead, wait, is_making).unwrap_or_else(PoisonError::into_inner).0;
+            ahead =
+                self.ahead_made.wait_timeout_while(ahead, wait, is_making).unwrap_or_else(PoisonError::into_inner).0;
         }
         match std::mem::replace(&mut *ahead, Ahead::None) {
             Ahead::Made(file) => {
@@ -318,7 +327,14 @@ fn with_queue<T>(queue: &Arc<ConsumeQueue>, successor: Successor<'_>, act: impl 
 
 /// Gives units from `from` on their places, as many as fit into `room` bytes at `log_offset`. Returns the first that does
 /// not.
-fn place_units(batch: &mut AppendBatch, from: usize, mut room: u64, mut log_offset: u64, store_timestamp: u64, successor: Successor<'_>) -> usize {
+fn place_units(
+    batch: &mut AppendBatch,
+    from: usize,
+    mut room: u64,
+    mut log_offset: u64,
+    store_timestamp: u64,
+    successor: Successor<'_>,
+) -> usize {
     for index in from..batch.unit_count() {
         let bytes = batch.unit_bytes(index) as u64;
         if bytes + BLANK_BYTES as u64 > room {
@@ -343,7 +359,12 @@ fn take_back_units(batch: &AppendBatch, units: Range<usize>, successor: Successo
 }
 
 /// Entries into the tails, then `max`: the records become visible. Neighbours of one queue share a lock.
-fn publish_entries(batch: &AppendBatch, units_placed: usize, successor: Successor<'_>, report: &mut dyn FnMut(&Arc<ConsumeQueue>)) {
+fn publish_entries(
+    batch: &AppendBatch,
+    units_placed: usize,
+    successor: Successor<'_>,
+    report: &mut dyn FnMut(&Arc<ConsumeQueue>),
+) {
     let mut first = 0;
     while first < units_placed {
         let is_other = |index: &usize| !Arc::ptr_eq(batch.queue(*index), batch.queue(first));
@@ -450,7 +471,8 @@ impl CommitLog {
     /// Whether fewer than `pages` whole pages wait for a flush and no full file does.
     pub fn is_little_unflushed(&self, pages: u64) -> bool {
         let (written, flushed) = (self.written(), self.flushed());
-        written / PAGE_BYTES - flushed / PAGE_BYTES < pages && written / self.place.file_bytes == flushed / self.place.file_bytes
+        written / PAGE_BYTES - flushed / PAGE_BYTES < pages
+            && written / self.place.file_bytes == flushed / self.place.file_bytes
     }
 
     /// Takes away the files that nothing was written to. No append can be under way: the log is stopped.

@@ -97,7 +97,13 @@ pub(crate) struct QueueRoom {
 }
 
 impl QueueRoom {
-    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, staging: &Path, file_bytes: u64, descriptor_count_max: usize) -> QueueRoom {
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        staging: &Path,
+        file_bytes: u64,
+        descriptor_count_max: usize,
+    ) -> QueueRoom {
         assert!(file_bytes > 0);
         assert!(file_bytes.is_multiple_of(ENTRY_BYTES));
         QueueRoom {
@@ -302,7 +308,13 @@ impl ConsumeQueue {
         let mut tail = self.tail();
         let before = tail.end();
         for (queue_offset, entry) in entries {
-            assert!(queue_offset == tail.end(), "a gap in {} {}: {queue_offset} at {}", self.topic, self.queue_id, tail.end());
+            assert!(
+                queue_offset == tail.end(),
+                "a gap in {} {}: {queue_offset} at {}",
+                self.topic,
+                self.queue_id,
+                tail.end()
+            );
             tail.entries.push_back(entry);
         }
         self.room.pending.fetch_add(tail.end() - before, Ordering::Relaxed);
@@ -387,7 +399,12 @@ impl ConsumeQueue {
     /// as Java fills them.
     fn create_file(&self, files: &mut QueueFiles, start: u64, position: u64, entries: &[u8]) -> io::Result<()> {
         let is_first = files.first == files.end;
-        assert!(is_first || (start == files.end && position == 0), "a gap before file {start} of {} {}", self.topic, self.queue_id);
+        assert!(
+            is_first || (start == files.end && position == 0),
+            "a gap before file {start} of {} {}",
+            self.topic,
+            self.queue_id
+        );
         let dir = self.dir();
         if is_first {
             self.room.disk.create_dirs(&dir)?;

@@ -99,7 +99,8 @@ mod tests {
         for queue in 0..10u64 {
             std::fs::write(dir.path().join(queue.to_string()), "x").unwrap();
         }
-        let open = |queue: u64| descriptors.open(&RealDisk, (queue, 0), || dir.path().join(queue.to_string())).map(|_| ());
+        let open =
+            |queue: u64| descriptors.open(&RealDisk, (queue, 0), || dir.path().join(queue.to_string())).map(|_| ());
         let keys = || {
             let mut keys: Vec<u64> = descriptors.lock().by_key.keys().map(|(queue, _)| *queue).collect();
             keys.sort_unstable();

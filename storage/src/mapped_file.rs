@@ -57,7 +57,13 @@ impl MappedFile {
         MappedFile::new(file, path, start, bytes, true)
     }
 
-    fn new(file: Box<dyn DiskFile>, path: PathBuf, start: u64, bytes: u64, is_name_synced: bool) -> io::Result<MappedFile> {
+    fn new(
+        file: Box<dyn DiskFile>,
+        path: PathBuf,
+        start: u64,
+        bytes: u64,
+        is_name_synced: bool,
+    ) -> io::Result<MappedFile> {
         // A mapping longer than its file would turn reads behind the end into SIGBUS.
         if file.bytes()? < bytes {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
@@ -65,7 +71,16 @@ impl MappedFile {
         let map = file.map(bytes as usize)?;
         assert_eq!(map.len() as u64, bytes);
         let is_name_synced = AtomicBool::new(is_name_synced);
-        Ok(MappedFile { start, bytes, path, file, map, written: AtomicU64::new(0), flushed: AtomicU64::new(0), is_name_synced })
+        Ok(MappedFile {
+            start,
+            bytes,
+            path,
+            file,
+            map,
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            is_name_synced,
+        })
     }
 
     pub fn end(&self) -> u64 {

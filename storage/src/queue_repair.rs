@@ -232,7 +232,14 @@ impl<'a> QueueRepair<'a> {
         match verdict {
             Verdict::Settled => return Ok(()),
             Verdict::Rebuild(reason) => {
-                tracing::warn!(topic, queue_id, queue_offset = claim.queue_offset, log_offset = claim.entry.log_offset, reason, "the consume queue is rebuilt");
+                tracing::warn!(
+                    topic,
+                    queue_id,
+                    queue_offset = claim.queue_offset,
+                    log_offset = claim.entry.log_offset,
+                    reason,
+                    "the consume queue is rebuilt"
+                );
                 state.is_rebuild = true;
                 return Ok(());
             }
@@ -446,7 +453,10 @@ fn is_stale(files: &[Arc<MappedFile>], rival: &Entry, claim: Claim) -> bool {
 /// The light queues that a record goes into beside its own: name and queue offset.
 fn light_queues(text: &[u8]) -> impl Iterator<Item = (&str, u64)> {
     let [names, offsets] = properties::get_each(text, [MULTI_DISPATCH, MULTI_QUEUE_OFFSET]);
-    split(names).zip(split(offsets)).filter(|(name, _)| name.starts_with(LMQ_PREFIX)).filter_map(|(name, offset)| Some((name, offset.parse().ok()?)))
+    split(names)
+        .zip(split(offsets))
+        .filter(|(name, _)| name.starts_with(LMQ_PREFIX))
+        .filter_map(|(name, offset)| Some((name, offset.parse().ok()?)))
 }
 
 fn split(list: Option<&[u8]>) -> impl Iterator<Item = &str> {

@@ -80,7 +80,14 @@ pub(crate) struct TagTest<'a> {
 }
 
 /// DefaultMessageStore.getMessage.
-pub(crate) fn read(log: &CommitLog, queue: &ConsumeQueue, from: i64, count_max: usize, limits: &ReadLimits, tags: TagTest<'_>) -> Read {
+pub(crate) fn read(
+    log: &CommitLog,
+    queue: &ConsumeQueue,
+    from: i64,
+    count_max: usize,
+    limits: &ReadLimits,
+    tags: TagTest<'_>,
+) -> Read {
     let (min, max) = (queue.min() as i64, queue.max() as i64);
     let nothing = |status, next_offset| Read {
         status,
@@ -164,7 +171,8 @@ impl<'a> Scan<'a> {
         let mut entries = Vec::with_capacity(STEP_COUNT);
         while self.scanned < scan_count {
             entries.clear();
-            let result = queue.read(from + self.scanned as u64, STEP_COUNT.min(scan_count - self.scanned), &mut entries);
+            let result =
+                queue.read(from + self.scanned as u64, STEP_COUNT.min(scan_count - self.scanned), &mut entries);
             if entries.is_empty() {
                 // An error counts only when nothing came before it: the next read meets it again.
                 if self.scanned == 0 {

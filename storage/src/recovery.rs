@@ -74,7 +74,9 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         return Err(OpenError::OddFile {
             path: config.commit_log_dir.clone(),
             found: "no commit log, but consume queues with entries".to_owned(),
-            remedy: "check storePathCommitLog and that its disk is mounted; to start anew, remove the folder consumequeue".to_owned(),
+            remedy:
+                "check storePathCommitLog and that its disk is mounted; to start anew, remove the folder consumequeue"
+                    .to_owned(),
         });
     }
     let abort = root.join("abort");
@@ -91,7 +93,13 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
 
     let mut files = open_log(&**disk, config, log_found, &mut lines)?;
     let queue_dir = root.join("consumequeue");
-    let room = Arc::new(QueueRoom::new(Arc::clone(disk), queue_dir, &staging, config.consume_queue_file_bytes, descriptor_count_max()));
+    let room = Arc::new(QueueRoom::new(
+        Arc::clone(disk),
+        queue_dir,
+        &staging,
+        config.consume_queue_file_bytes,
+        descriptor_count_max(),
+    ));
 
     let marker = Marker { disk: &**disk, path: root.join("ringmq-rebuild") };
     let is_marked = marker.is_set()?;
@@ -146,19 +154,30 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
             lines.push(format!("{count} {what}"));
         }
     }
-    let place = LogPlace { disk: Arc::clone(disk), dir: config.commit_log_dir.clone(), staging, file_bytes: config.commit_log_file_bytes };
+    let place = LogPlace {
+        disk: Arc::clone(disk),
+        dir: config.commit_log_dir.clone(),
+        staging,
+        file_bytes: config.commit_log_file_bytes,
+    };
     let log = CommitLog::new(place, files, walk.end, walk.store_timestamp);
     Ok(Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report: OpenReport { lines } })
 }
 
-fn open_log(disk: &dyn Disk, config: &StoreConfig, found: LogFiles, lines: &mut Vec<String>) -> Result<Vec<Arc<MappedFile>>, OpenError> {
+fn open_log(
+    disk: &dyn Disk,
+    config: &StoreConfig,
+    found: LogFiles,
+    lines: &mut Vec<String>,
+) -> Result<Vec<Arc<MappedFile>>, OpenError> {
     let file_bytes = config.commit_log_file_bytes;
     let mut files = Vec::with_capacity(found.len());
     for (start, bytes) in found {
         let path = config.commit_log_dir.join(file_name(start));
         if bytes < file_bytes {
             told("can not lengthen", &path, disk.open(&path).and_then(|file| file.extend(file_bytes)))?;
-            lines.push(format!("{}: cut short at {bytes} bytes, lengthened with zeros to {file_bytes}", path.display()));
+            lines
+                .push(format!("{}: cut short at {bytes} bytes, lengthened with zeros to {file_bytes}", path.display()));
         }
         let file = told("can not open", &path, MappedFile::open(disk, path.clone(), start, file_bytes))?;
         files.push(Arc::new(file));
@@ -241,7 +260,12 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
 }
 
 /// Removes the files behind `end` and zeroes the rest of the file that holds it.
-fn cut_log(disk: &dyn Disk, files: &mut Vec<Arc<MappedFile>>, end: u64, lines: &mut Vec<String>) -> Result<(), OpenError> {
+fn cut_log(
+    disk: &dyn Disk,
+    files: &mut Vec<Arc<MappedFile>>,
+    end: u64,
+    lines: &mut Vec<String>,
+) -> Result<(), OpenError> {
     while let Some(file) = files.pop_if(|file| file.start > end) {
         let held = told("can not read", &file.path, file.file.zero(0, file.bytes))?;
         told("can not remove", &file.path, disk.remove_file(&file.path))?;
@@ -253,9 +277,16 @@ fn cut_log(disk: &dyn Disk, files: &mut Vec<Arc<MappedFile>>, end: u64, lines: &
     for (index, file) in files.iter().enumerate() {
         let position = if index == last { end - file.start } else { file.bytes };
         file.reset_positions(position);
-        let held = if position < file.bytes { told("can not zero", &file.path, file.file.zero(position, file.bytes))? } else { 0 };
+        let held = if position < file.bytes {
+            told("can not zero", &file.path, file.file.zero(position, file.bytes))?
+        } else {
+            0
+        };
         if held > 0 {
-            lines.push(format!("{}: {held} bytes behind the end of the log at {end} have been zeroed", file.path.display()));
+            lines.push(format!(
+                "{}: {held} bytes behind the end of the log at {end} have been zeroed",
+                file.path.display()
+            ));
         }
     }
     Ok(())
@@ -291,6 +322,7 @@ impl Marker<'_> {
 
 /// Queue files open at once: a part of what the process may open.
 fn descriptor_count_max() -> usize {
-    let soft = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    let soft =
+        nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
     (soft / 4).clamp(16, 4096) as usize
 }

@@ -59,7 +59,11 @@ impl StoreConfig {
             return wrong(key, log, "above 2147483647, the most that Java can map".to_owned());
         }
         if log < self.body_bytes_max as u64 + 4096 {
-            return wrong(key, log, format!("too small for a message of maxMessageSize = {} bytes", self.body_bytes_max));
+            return wrong(
+                key,
+                log,
+                format!("too small for a message of maxMessageSize = {} bytes", self.body_bytes_max),
+            );
         }
         let queue = self.consume_queue_file_bytes;
         if !(ENTRY_BYTES..=i32::MAX as u64 - ENTRY_BYTES).contains(&queue) {
@@ -114,12 +118,17 @@ impl Store {
         Store::open_on(Arc::new(RealDisk), config, now_ms)
     }
 
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, mut config: StoreConfig, now_ms: u64) -> Result<(Arc<Store>, OpenReport), OpenError> {
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        mut config: StoreConfig,
+        now_ms: u64,
+    ) -> Result<(Arc<Store>, OpenReport), OpenError> {
         config.check()?;
         config.consume_queue_file_bytes = config.consume_queue_file_bytes.next_multiple_of(ENTRY_BYTES);
         disk.create_dirs(&config.root).map_err(|e| OpenError::io("can not create", &config.root, e))?;
         let lock = StoreLock::take(&config.root.join("lock"))?;
-        let Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report } = recovery::recover(&disk, &config)?;
+        let Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report } =
+            recovery::recover(&disk, &config)?;
         let store = Store {
             config,
             disk,
@@ -148,7 +157,9 @@ impl Store {
         if pending > PENDING_COUNT_MAX {
             self.files_waiter.wake_once();
             batch.finish(0);
-            let reason = format!("{pending} consume queue entries wait to be written to their files, the limit is {PENDING_COUNT_MAX}: the disk is too slow or full");
+            let reason = format!(
+                "{pending} consume queue entries wait to be written to their files, the limit is {PENDING_COUNT_MAX}: the disk is too slow or full"
+            );
             return AppendOutcome { units_placed: 0, error: Some(AppendError::NotWritable(reason)) };
         }
         let successor = |queue: &ConsumeQueue| self.queue_or_create(&queue.topic, queue.queue_id);
@@ -196,7 +207,14 @@ impl Store {
     }
 
     /// `accept` tests the entry's tags code before the log is touched.
-    pub fn read(&self, queue: &ConsumeQueue, from: i64, count_max: usize, limits: &ReadLimits, accept: &mut dyn FnMut(i64) -> bool) -> Read {
+    pub fn read(
+        &self,
+        queue: &ConsumeQueue,
+        from: i64,
+        count_max: usize,
+        limits: &ReadLimits,
+        accept: &mut dyn FnMut(i64) -> bool,
+    ) -> Read {
         let resolve = |code| self.ext.resolve(queue, code);
         read::read(&self.log, queue, from, count_max, limits, TagTest { resolve: &resolve, accept })
     }

@@ -37,14 +37,21 @@ fn odd(path: PathBuf, found: impl Into<String>, remedy: impl Into<String>) -> Op
     OpenError::OddFile { path, found: found.into(), remedy: remedy.into() }
 }
 
-pub(crate) fn survey_log(disk: &dyn Disk, config: &StoreConfig, lines: &mut Vec<String>) -> Result<LogFiles, OpenError> {
+pub(crate) fn survey_log(
+    disk: &dyn Disk,
+    config: &StoreConfig,
+    lines: &mut Vec<String>,
+) -> Result<LogFiles, OpenError> {
     let dir = &config.commit_log_dir;
     let file_bytes = config.commit_log_file_bytes;
     let mut files = Vec::new();
     for found in list(disk, dir)? {
         let path = dir.join(&found.name);
         if found.is_dir {
-            lines.push(format!("{}: a folder among the log files is passed over; a 4.9 broker would not start", path.display()));
+            lines.push(format!(
+                "{}: a folder among the log files is passed over; a 4.9 broker would not start",
+                path.display()
+            ));
             continue;
         }
         match parse_file_name(&found.name) {
@@ -66,7 +73,9 @@ pub(crate) fn survey_log(disk: &dyn Disk, config: &StoreConfig, lines: &mut Vec<
         if start != expected {
             let step = files.get(1).map_or(bytes, |(second, _)| second - files[0].0);
             let found = format!("the file at {expected} is missing before it, if files have {file_bytes} bytes");
-            let remedy = format!("set mappedFileSizeCommitLog to what the store was written with ({step}?), or bring the file back");
+            let remedy = format!(
+                "set mappedFileSizeCommitLog to what the store was written with ({step}?), or bring the file back"
+            );
             return Err(odd(path, found, remedy));
         }
         expected = start + file_bytes;
@@ -90,11 +99,16 @@ pub(crate) fn survey_log(disk: &dyn Disk, config: &StoreConfig, lines: &mut Vec<
 /// Whether a log file shorter than it should be was cut, in the middle of its records, and is not the whole file of a
 /// store with smaller ones.
 fn is_cut_short(disk: &dyn Disk, path: &Path, start: u64, bytes: u64) -> Result<bool, OpenError> {
-    let file = MappedFile::open(disk, path.to_path_buf(), start, bytes).map_err(|e| OpenError::io("can not read", path, e))?;
+    let file =
+        MappedFile::open(disk, path.to_path_buf(), start, bytes).map_err(|e| OpenError::io("can not read", path, e))?;
     Ok(file_end_by_records(file.unchecked_by_written(0..bytes), start).is_none())
 }
 
-pub(crate) fn survey_queues(disk: &dyn Disk, config: &StoreConfig, lines: &mut Vec<String>) -> Result<Vec<QueueFound>, OpenError> {
+pub(crate) fn survey_queues(
+    disk: &dyn Disk,
+    config: &StoreConfig,
+    lines: &mut Vec<String>,
+) -> Result<Vec<QueueFound>, OpenError> {
     let dir = config.root.join("consumequeue");
     let mut queues = Vec::new();
     let mut lengths = Lengths::default();
@@ -103,7 +117,11 @@ pub(crate) fn survey_queues(disk: &dyn Disk, config: &StoreConfig, lines: &mut V
         if !topic.is_dir {
             if topic.name == "CURRENT" {
                 let remedy = "drain it with the broker that wrote it, or use another storePathRootDir";
-                return Err(OpenError::Unknown { path, what: "consume queues in RocksDB (storeType=defaultRocksDB)", remedy });
+                return Err(OpenError::Unknown {
+                    path,
+                    what: "consume queues in RocksDB (storeType=defaultRocksDB)",
+                    remedy,
+                });
             }
             lines.push(format!("{}: not a folder, passed over", path.display()));
             continue;
@@ -126,7 +144,14 @@ pub(crate) fn survey_queues(disk: &dyn Disk, config: &StoreConfig, lines: &mut V
     Ok(queues)
 }
 
-fn survey_queue(disk: &dyn Disk, config: &StoreConfig, dir: &Path, topic: &str, queue_id: i32, lengths: &mut Lengths) -> Result<QueueFound, OpenError> {
+fn survey_queue(
+    disk: &dyn Disk,
+    config: &StoreConfig,
+    dir: &Path,
+    topic: &str,
+    queue_id: i32,
+    lengths: &mut Lengths,
+) -> Result<QueueFound, OpenError> {
     let file_bytes = config.consume_queue_file_bytes;
     let mut queue = QueueFound { topic: topic.to_owned(), queue_id, starts: Vec::new(), damage: None };
     for found in list(disk, dir)? {
@@ -137,9 +162,13 @@ fn survey_queue(disk: &dyn Disk, config: &StoreConfig, dir: &Path, topic: &str, 
         let expected = queue.starts.last().map_or(start - start % file_bytes, |last| last + file_bytes);
         lengths.see(found.bytes, file_bytes);
         if start != expected {
-            queue.damage.get_or_insert_with(|| format!("{}: the file at {expected} is missing before it", path.display()));
+            queue
+                .damage
+                .get_or_insert_with(|| format!("{}: the file at {expected} is missing before it", path.display()));
         } else if found.bytes != file_bytes {
-            queue.damage.get_or_insert_with(|| format!("{}: {} bytes instead of {file_bytes}", path.display(), found.bytes));
+            queue
+                .damage
+                .get_or_insert_with(|| format!("{}: {} bytes instead of {file_bytes}", path.display(), found.bytes));
         }
         queue.starts.push(start);
     }
@@ -169,7 +198,10 @@ impl Lengths {
             Some(wrong) if !self.is_one_right && !self.is_wrong_mixed => Err(OpenError::Config {
                 key: "mappedFileSizeConsumeQueue",
                 value: config.consume_queue_file_bytes,
-                reason: format!("the consume queue files in {} have {wrong} bytes; set it to that", config.root.display()),
+                reason: format!(
+                    "the consume queue files in {} have {wrong} bytes; set it to that",
+                    config.root.display()
+                ),
             }),
             _ => Ok(()),
         }

@@ -20,15 +20,8 @@ fn fixtures() -> Option<PathBuf> {
         return Some(dir);
     }
     let required = std::env::var("RINGMQ_REQUIRE_CLIENTS").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "the fixture stores are missing: {}",
-        dir.display()
-    );
-    println!(
-        "SKIPPED: the stores written by the Java broker are not there: {}",
-        dir.display()
-    );
+    assert!(!required, "the fixture stores are missing: {}", dir.display());
+    println!("SKIPPED: the stores written by the Java broker are not there: {}", dir.display());
     None
 }
 
@@ -43,10 +36,7 @@ fn open(name: &str) -> Option<Fixture> {
     let manifest = std::fs::read(dir.join(format!("{name}.manifest.json"))).expect("manifest");
     let archive = std::fs::File::open(dir.join(format!("{name}.tar.gz"))).expect("archive");
     let mut log = BTreeMap::new();
-    for entry in tar::Archive::new(GzDecoder::new(archive))
-        .entries()
-        .expect("archive")
-    {
+    for entry in tar::Archive::new(GzDecoder::new(archive)).entries().expect("archive") {
         let mut entry = entry.expect("archive entry");
         let path = entry.path().expect("entry path").into_owned();
         if let Ok(file) = path.strip_prefix("store/commitlog")
@@ -57,20 +47,13 @@ fn open(name: &str) -> Option<Fixture> {
             log.insert(start, bytes);
         }
     }
-    Some(Fixture {
-        manifest: serde_json::from_slice(&manifest).expect("manifest"),
-        log,
-    })
+    Some(Fixture { manifest: serde_json::from_slice(&manifest).expect("manifest"), log })
 }
 
 impl Fixture {
     /// From the position to the end of its file.
     fn bytes_at(&self, offset: u64) -> &[u8] {
-        let (start, file) = self
-            .log
-            .range(..=offset)
-            .next_back()
-            .expect("a file of the log");
+        let (start, file) = self.log.range(..=offset).next_back().expect("a file of the log");
         &file[(offset - start) as usize..]
     }
 }
@@ -125,10 +108,7 @@ fn compare(record: &Record<'_>, message: &Value) {
             "expectedTagsCode" => info.tags_code.into(),
             "indexHashes" => {
                 let keys = property("KEYS").unwrap_or_default();
-                let keys = keys
-                    .split(' ')
-                    .filter(|key| !key.is_empty())
-                    .map(str::to_owned);
+                let keys = keys.split(' ').filter(|key| !key.is_empty()).map(str::to_owned);
                 let hashes = property("UNIQ_KEY").into_iter().chain(keys).map(|key| {
                     let hash = java_hash(&format!("{}#{key}", info.topic));
                     Value::from(hash.checked_abs().unwrap_or(0))
@@ -164,9 +144,7 @@ fn compare(record: &Record<'_>, message: &Value) {
 fn inflate(record: &Record<'_>) -> Vec<u8> {
     assert!(record.sys_flag & sys_flag::COMPRESSED != 0);
     let mut bytes = Vec::new();
-    ZlibDecoder::new(record.body)
-        .read_to_end(&mut bytes)
-        .expect("a zlib body");
+    ZlibDecoder::new(record.body).read_to_end(&mut bytes).expect("a zlib body");
     bytes
 }
 
@@ -214,14 +192,8 @@ fn check_fixture(name: &str, property_crcs: usize, v2_records: usize) {
                 compare(&record, &messages[count]);
                 let size = decode::peek_size(bytes).map(|(size, _)| size as usize);
                 assert_eq!(size, Some(record.bytes.len()));
-                assert_eq!(
-                    decode::peek_store_timestamp(bytes),
-                    Some(record.store_timestamp)
-                );
-                assert_eq!(
-                    decode::peek_queue(bytes),
-                    Some((record.queue_id, record.queue_offset))
-                );
+                assert_eq!(decode::peek_store_timestamp(bytes), Some(record.store_timestamp));
+                assert_eq!(decode::peek_queue(bytes), Some((record.queue_id, record.queue_offset)));
                 match record.version {
                     Version::V1 => {
                         assert_eq!(encode_again(&record), record.bytes, "record at {offset}")

@@ -55,20 +55,14 @@ impl<'a> Iterator for Messages<'a> {
 /// The message at the start of `rest`, and its bytes.
 fn message(rest: &[u8]) -> Result<(BatchMessage<'_>, usize), BatchFault> {
     if rest.len() < MESSAGE_BYTES_MIN {
-        return Err(BatchFault::Short {
-            bytes: rest.len(),
-            min: MESSAGE_BYTES_MIN,
-        });
+        return Err(BatchFault::Short { bytes: rest.len(), min: MESSAGE_BYTES_MIN });
     }
     let body_bytes = read_i32(rest, 16);
     let room = rest.len() - MESSAGE_BYTES_MIN;
     let body_end = match usize::try_from(body_bytes) {
         Ok(bytes) if bytes <= room => 20 + bytes,
         _ => {
-            return Err(BatchFault::BodyLength {
-                claimed: body_bytes,
-                bytes: room,
-            });
+            return Err(BatchFault::BodyLength { claimed: body_bytes, bytes: room });
         }
     };
     let properties_bytes = read_i16(rest, body_end);
@@ -76,10 +70,7 @@ fn message(rest: &[u8]) -> Result<(BatchMessage<'_>, usize), BatchFault> {
     let end = match usize::try_from(properties_bytes) {
         Ok(bytes) if bytes <= room => body_end + 2 + bytes,
         _ => {
-            return Err(BatchFault::PropertiesLength {
-                claimed: properties_bytes,
-                bytes: room,
-            });
+            return Err(BatchFault::PropertiesLength { claimed: properties_bytes, bytes: room });
         }
     };
     let claimed = read_i32(rest, 0);
@@ -87,11 +78,7 @@ fn message(rest: &[u8]) -> Result<(BatchMessage<'_>, usize), BatchFault> {
         return Err(BatchFault::TotalSize { claimed, sum: end });
     }
     Ok((
-        BatchMessage {
-            flag: read_i32(rest, 12),
-            body: &rest[20..body_end],
-            properties: &rest[body_end + 2..end],
-        },
+        BatchMessage { flag: read_i32(rest, 12), body: &rest[20..body_end], properties: &rest[body_end + 2..end] },
         end,
     ))
 }
@@ -123,31 +110,15 @@ pub(crate) mod tests {
 
     #[test]
     fn messages_in_order() {
-        let mut body = encoded(&[
-            (7, b"one", b"TAGS\x01a\x02"),
-            (0, b"", b""),
-            (-1, b"three", b"k\x01v"),
-        ]);
+        let mut body = encoded(&[(7, b"one", b"TAGS\x01a\x02"), (0, b"", b""), (-1, b"three", b"k\x01v")]);
         // Magic and CRC are not looked at.
         body[4..12].fill(0xEE);
         assert_eq!(
             read(&body).unwrap(),
             [
-                BatchMessage {
-                    flag: 7,
-                    body: b"one",
-                    properties: b"TAGS\x01a\x02"
-                },
-                BatchMessage {
-                    flag: 0,
-                    body: b"",
-                    properties: b""
-                },
-                BatchMessage {
-                    flag: -1,
-                    body: b"three",
-                    properties: b"k\x01v"
-                },
+                BatchMessage { flag: 7, body: b"one", properties: b"TAGS\x01a\x02" },
+                BatchMessage { flag: 0, body: b"", properties: b"" },
+                BatchMessage { flag: -1, body: b"three", properties: b"k\x01v" },
             ]
         );
         assert_eq!(read(b""), Ok(vec![]));
@@ -167,71 +138,15 @@ pub(crate) mod tests {
         short.extend([0; 21]);
         for (what, body, want) in [
             ("rest", short, Short { bytes: 21, min: 22 }),
-            (
-                "total 0",
-                second(0, &[0; 4]),
-                TotalSize {
-                    claimed: 0,
-                    sum: 29,
-                },
-            ),
-            (
-                "total < 0",
-                second(0, &[0xFF; 4]),
-                TotalSize {
-                    claimed: -1,
-                    sum: 29,
-                },
-            ),
-            (
-                "total - 1",
-                second(3, &[28]),
-                TotalSize {
-                    claimed: 28,
-                    sum: 29,
-                },
-            ),
-            (
-                "body < 0",
-                second(16, &[0xFF; 4]),
-                BodyLength {
-                    claimed: -1,
-                    bytes: 7,
-                },
-            ),
-            (
-                "body huge",
-                second(16, &[0x7F; 4]),
-                BodyLength {
-                    claimed: 0x7F7F7F7F,
-                    bytes: 7,
-                },
-            ),
-            (
-                "properties < 0",
-                second(25, &[0x80]),
-                PropertiesLength {
-                    claimed: -32766,
-                    bytes: 2,
-                },
-            ),
-            (
-                "properties > rest",
-                second(26, &[3]),
-                PropertiesLength {
-                    claimed: 3,
-                    bytes: 2,
-                },
-            ),
+            ("total 0", second(0, &[0; 4]), TotalSize { claimed: 0, sum: 29 }),
+            ("total < 0", second(0, &[0xFF; 4]), TotalSize { claimed: -1, sum: 29 }),
+            ("total - 1", second(3, &[28]), TotalSize { claimed: 28, sum: 29 }),
+            ("body < 0", second(16, &[0xFF; 4]), BodyLength { claimed: -1, bytes: 7 }),
+            ("body huge", second(16, &[0x7F; 4]), BodyLength { claimed: 0x7F7F7F7F, bytes: 7 }),
+            ("properties < 0", second(25, &[0x80]), PropertiesLength { claimed: -32766, bytes: 2 }),
+            ("properties > rest", second(26, &[3]), PropertiesLength { claimed: 3, bytes: 2 }),
         ] {
-            assert_eq!(
-                read(&body),
-                Err(RecordError::BatchMalformed {
-                    position: first,
-                    what: want
-                }),
-                "{what}"
-            );
+            assert_eq!(read(&body), Err(RecordError::BatchMalformed { position: first, what: want }), "{what}");
         }
         let mut walk = messages(&good[..25]);
         assert!(walk.next().is_some_and(|message| message.is_err()));

@@ -4,8 +4,8 @@
 
 use super::encode::body_crc;
 use super::layout::{
-    BLANK_BYTES, BORN_HOST_AT, LOG_OFFSET_AT, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, QUEUE_ID_AT,
-    QUEUE_OFFSET_AT, RECORD_BYTES_MIN, SYS_FLAG_AT, store_host_bytes, store_timestamp_at, sys_flag,
+    BLANK_BYTES, BORN_HOST_AT, LOG_OFFSET_AT, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, QUEUE_ID_AT, QUEUE_OFFSET_AT,
+    RECORD_BYTES_MIN, SYS_FLAG_AT, store_host_bytes, store_timestamp_at, sys_flag,
 };
 use super::properties;
 use std::borrow::Cow;
@@ -64,11 +64,7 @@ pub enum RecordFault {
     #[error("magic {found:08x} is neither a record's nor a blank's")]
     Magic { found: u32 },
     #[error("total size {claimed}, at least {min} and at most {bytes_left} expected")]
-    TotalSize {
-        claimed: i32,
-        min: usize,
-        bytes_left: usize,
-    },
+    TotalSize { claimed: i32, min: usize, bytes_left: usize },
     #[error("body length {claimed}, {bytes} bytes of the record left")]
     BodyLength { claimed: i32, bytes: usize },
     #[error("topic length {claimed}, {bytes} bytes of the record left")]
@@ -78,11 +74,7 @@ pub enum RecordFault {
     #[error("total size {claimed}, but the fields add up to {sum}")]
     LengthsDisagree { claimed: usize, sum: usize },
     #[error("body CRC {stored:08x} stored, {computed:08x} computed over {bytes} bytes")]
-    BodyCrc {
-        stored: u32,
-        computed: u32,
-        bytes: usize,
-    },
+    BodyCrc { stored: u32, computed: u32, bytes: usize },
     #[error("log offset {stored} stored in the record at {expected}")]
     LogOffset { stored: u64, expected: u64 },
     #[error("property CRC {stored:?} stored, {computed} computed")]
@@ -94,26 +86,17 @@ pub enum RecordFault {
 /// # Errors
 /// The first thing that is wrong: magic, total size, the lengths inside, the body's CRC (if `verify_crc`; an empty body
 /// has none), the record's own log offset (if expected).
-pub fn check(
-    bytes: &[u8],
-    expected_log_offset: Option<u64>,
-    verify_crc: bool,
-) -> Result<Checked<'_>, RecordFault> {
+pub fn check(bytes: &[u8], expected_log_offset: Option<u64>, verify_crc: bool) -> Result<Checked<'_>, RecordFault> {
     if bytes.len() < BLANK_BYTES {
         return if bytes.iter().all(|&b| b == 0) {
             Ok(Checked::End)
         } else {
-            Err(RecordFault::Short {
-                bytes: bytes.len(),
-                min: RECORD_BYTES_MIN,
-            })
+            Err(RecordFault::Short { bytes: bytes.len(), min: RECORD_BYTES_MIN })
         };
     }
     match read_u32(bytes, 4) {
         MAGIC_BLANK => {
-            return Ok(Checked::Blank {
-                bytes_left: read_u32(bytes, 0),
-            });
+            return Ok(Checked::Blank { bytes_left: read_u32(bytes, 0) });
         }
         0 if read_u32(bytes, 0) == 0 => return Ok(Checked::End),
         _ => {}
@@ -122,18 +105,13 @@ pub fn check(
     if verify_crc && !record.body.is_empty() {
         let computed = body_crc(record.body);
         if computed != record.body_crc {
-            return Err(RecordFault::BodyCrc {
-                stored: record.body_crc,
-                computed,
-                bytes: record.body.len(),
-            });
+            return Err(RecordFault::BodyCrc { stored: record.body_crc, computed, bytes: record.body.len() });
         }
     }
     match expected_log_offset {
-        Some(expected) if expected != record.log_offset => Err(RecordFault::LogOffset {
-            stored: record.log_offset,
-            expected,
-        }),
+        Some(expected) if expected != record.log_offset => {
+            Err(RecordFault::LogOffset { stored: record.log_offset, expected })
+        }
         _ => Ok(Checked::Record(record)),
     }
 }
@@ -145,10 +123,7 @@ impl<'a> Record<'a> {
     /// The first field that cannot be.
     pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, RecordFault> {
         if bytes.len() < RECORD_BYTES_MIN {
-            return Err(RecordFault::Short {
-                bytes: bytes.len(),
-                min: RECORD_BYTES_MIN,
-            });
+            return Err(RecordFault::Short { bytes: bytes.len(), min: RECORD_BYTES_MIN });
         }
         let version = match read_u32(bytes, 4) {
             MAGIC_V1 => Version::V1,
@@ -165,11 +140,7 @@ impl<'a> Record<'a> {
         let total = match usize::try_from(claimed) {
             Ok(total) if total >= min && total <= bytes.len() => total,
             _ => {
-                return Err(RecordFault::TotalSize {
-                    claimed,
-                    min,
-                    bytes_left: bytes.len(),
-                });
+                return Err(RecordFault::TotalSize { claimed, min, bytes_left: bytes.len() });
             }
         };
         let bytes = &bytes[..total];
@@ -179,10 +150,7 @@ impl<'a> Record<'a> {
         let body_end = match usize::try_from(claimed) {
             Ok(length) if length <= room => body_at + length,
             _ => {
-                return Err(RecordFault::BodyLength {
-                    claimed,
-                    bytes: room,
-                });
+                return Err(RecordFault::BodyLength { claimed, bytes: room });
             }
         };
         let claimed = match version {
@@ -195,10 +163,7 @@ impl<'a> Record<'a> {
         let topic_end = match usize::try_from(claimed) {
             Ok(length) if length <= room => topic_at + length,
             _ => {
-                return Err(RecordFault::TopicLength {
-                    claimed,
-                    bytes: room,
-                });
+                return Err(RecordFault::TopicLength { claimed, bytes: room });
             }
         };
         let claimed = read_i16(bytes, topic_end);
@@ -207,17 +172,11 @@ impl<'a> Record<'a> {
         let end = match usize::try_from(claimed) {
             Ok(length) if length <= room => properties_at + length,
             _ => {
-                return Err(RecordFault::PropertiesLength {
-                    claimed,
-                    bytes: room,
-                });
+                return Err(RecordFault::PropertiesLength { claimed, bytes: room });
             }
         };
         if end != total {
-            return Err(RecordFault::LengthsDisagree {
-                claimed: total,
-                sum: end,
-            });
+            return Err(RecordFault::LengthsDisagree { claimed: total, sum: end });
         }
         Ok(Record {
             bytes,
@@ -244,12 +203,7 @@ impl<'a> Record<'a> {
     pub fn dispatch_info(&self, delays_ms: &[i64]) -> DispatchInfo<'a> {
         let [tags, delay, keys, uniq_key] = properties::get_each(
             self.properties,
-            [
-                properties::TAGS,
-                properties::DELAY,
-                properties::KEYS,
-                properties::UNIQ_KEY,
-            ],
+            [properties::TAGS, properties::DELAY, properties::KEYS, properties::UNIQ_KEY],
         );
         let topic = String::from_utf8_lossy(self.topic);
         DispatchInfo {
@@ -257,13 +211,7 @@ impl<'a> Record<'a> {
             queue_offset: self.queue_offset,
             log_offset: self.log_offset,
             record_bytes: self.bytes.len() as u32,
-            tags_code: properties::tags_code_of(
-                &topic,
-                tags,
-                delay,
-                self.store_timestamp,
-                delays_ms,
-            ),
+            tags_code: properties::tags_code_of(&topic, tags, delay, self.store_timestamp, delays_ms),
             store_timestamp: self.store_timestamp,
             sys_flag: self.sys_flag,
             topic,
@@ -280,26 +228,16 @@ impl<'a> Record<'a> {
     pub fn verify_property_crc(&self) -> Result<bool, RecordFault> {
         let at = self.bytes.len() - self.properties.len().min(PROPERTY_CRC_BYTES);
         let (covered, tail) = self.bytes.split_at(at);
-        let Some(digits) = tail
-            .strip_prefix(PROPERTY_CRC_NAME)
-            .and_then(|rest| rest.strip_suffix(b"\x02"))
-        else {
+        let Some(digits) = tail.strip_prefix(PROPERTY_CRC_NAME).and_then(|rest| rest.strip_suffix(b"\x02")) else {
             return Ok(false);
         };
         let computed = crc32fast::hash(covered) & 0x7FFF_FFFF;
         // The digits stand least significant first.
-        let stored = digits
-            .iter()
-            .rev()
-            .try_fold(0u32, |value, digit| match digit {
-                b'0'..=b'9' => value.checked_mul(10)?.checked_add(u32::from(digit - b'0')),
-                _ => None,
-            });
-        if stored == Some(computed) {
-            Ok(true)
-        } else {
-            Err(RecordFault::PropertyCrc { stored, computed })
-        }
+        let stored = digits.iter().rev().try_fold(0u32, |value, digit| match digit {
+            b'0'..=b'9' => value.checked_mul(10)?.checked_add(u32::from(digit - b'0')),
+            _ => None,
+        });
+        if stored == Some(computed) { Ok(true) } else { Err(RecordFault::PropertyCrc { stored, computed }) }
     }
 }
 
@@ -344,21 +282,14 @@ pub fn peek_store_timestamp(bytes: &[u8]) -> Option<i64> {
 
 /// Queue id and queue offset of the record that starts at the first of `bytes`.
 pub fn peek_queue(bytes: &[u8]) -> Option<(i32, u64)> {
-    (bytes.len() >= QUEUE_OFFSET_AT + 8).then(|| {
-        (
-            read_i32(bytes, QUEUE_ID_AT),
-            read_u64(bytes, QUEUE_OFFSET_AT),
-        )
-    })
+    (bytes.len() >= QUEUE_OFFSET_AT + 8).then(|| (read_i32(bytes, QUEUE_ID_AT), read_u64(bytes, QUEUE_OFFSET_AT)))
 }
 
 fn read_host(bytes: &[u8]) -> SocketAddr {
     let (address, port) = bytes.split_at(bytes.len() - 4);
     let ip = match <[u8; 16]>::try_from(address) {
         Ok(v6) => IpAddr::V6(Ipv6Addr::from(v6)),
-        Err(_) => IpAddr::V4(Ipv4Addr::new(
-            address[0], address[1], address[2], address[3],
-        )),
+        Err(_) => IpAddr::V4(Ipv4Addr::new(address[0], address[1], address[2], address[3])),
     };
     SocketAddr::new(ip, u16::from_be_bytes([port[2], port[3]]))
 }
@@ -380,9 +311,7 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..at + N]
-        .try_into()
-        .expect("a slice of N bytes is an array of N bytes")
+    bytes[at..at + N].try_into().expect("a slice of N bytes is an array of N bytes")
 }
 
 #[cfg(test)]
@@ -401,26 +330,15 @@ mod tests {
     #[test]
     fn fields_of_a_worked_record() {
         let bytes = from_hex(TOPIC_V6);
-        let Ok(Checked::Record(record)) = check(&bytes, Some(186827), true) else {
-            panic!("a good record")
-        };
+        let Ok(Checked::Record(record)) = check(&bytes, Some(186827), true) else { panic!("a good record") };
         assert_eq!(record.topic, b"TopicV6");
         assert_eq!(record.body, b"both v6");
-        assert_eq!(
-            record.properties,
-            b"TAGS\x01v6\x02KEYS\x01ipv6key\x02UNIQ_KEY\x01FIXTUREUNIQ0001"
-        );
+        assert_eq!(record.properties, b"TAGS\x01v6\x02KEYS\x01ipv6key\x02UNIQ_KEY\x01FIXTUREUNIQ0001");
         assert_eq!(record.store_host, "[2001:db8::2]:10911".parse().unwrap());
         let info = record.dispatch_info(&properties::DELAYS_MS);
         assert!(matches!(info.topic, Cow::Borrowed("TopicV6")));
-        assert_eq!(
-            (info.log_offset, info.record_bytes, info.tags_code),
-            (186827, 174, 3712)
-        );
-        assert_eq!(
-            (info.keys, info.uniq_key),
-            (Some(&b"ipv6key"[..]), Some(&b"FIXTUREUNIQ0001"[..]))
-        );
+        assert_eq!((info.log_offset, info.record_bytes, info.tags_code), (186827, 174, 3712));
+        assert_eq!((info.keys, info.uniq_key), (Some(&b"ipv6key"[..]), Some(&b"FIXTUREUNIQ0001"[..])));
         assert!(info.is_queued());
     }
 
@@ -432,181 +350,50 @@ mod tests {
         const HEAD_V6: usize = layout::HEAD_BYTES + 2 * layout::HOST_V6_BYTES;
         let mut with_rest = good.clone();
         with_rest.extend([0xFF; 300]);
-        assert!(
-            matches!(check(&with_rest, None, true), Ok(Checked::Record(r)) if r.bytes.len() == 174)
-        );
-        assert!(
-            matches!(check(&direct, Some(186400), true), Ok(Checked::Record(r)) if r.bytes.len() == 102)
-        );
+        assert!(matches!(check(&with_rest, None, true), Ok(Checked::Record(r)) if r.bytes.len() == 174));
+        assert!(matches!(check(&direct, Some(186400), true), Ok(Checked::Record(r)) if r.bytes.len() == 102));
 
         assert_eq!(check(&[], None, true), Ok(Checked::End));
         assert_eq!(check(&[0; 7], None, true), Ok(Checked::End));
         assert_eq!(check(&[0; 200], None, true), Ok(Checked::End));
-        assert_eq!(
-            check(&layout::blank(1052), Some(5), true),
-            Ok(Checked::Blank { bytes_left: 1052 })
-        );
+        assert_eq!(check(&layout::blank(1052), Some(5), true), Ok(Checked::Blank { bytes_left: 1052 }));
 
         use RecordFault::*;
         let len = good.len();
         for (what, bytes, want) in [
-            (
-                "torn in the size",
-                good[..5].to_vec(),
-                Short { bytes: 5, min: 91 },
-            ),
-            (
-                "torn in the head",
-                good[..90].to_vec(),
-                Short { bytes: 90, min: 91 },
-            ),
-            (
-                "torn in the body",
-                good[..120].to_vec(),
-                TotalSize {
-                    claimed: 174,
-                    min: 115,
-                    bytes_left: 120,
-                },
-            ),
+            ("torn in the size", good[..5].to_vec(), Short { bytes: 5, min: 91 }),
+            ("torn in the head", good[..90].to_vec(), Short { bytes: 90, min: 91 }),
+            ("torn in the body", good[..120].to_vec(), TotalSize { claimed: 174, min: 115, bytes_left: 120 }),
             ("magic", with(&good, 4, &[0, 0, 0, 1]), Magic { found: 1 }),
             ("magic 0", with(&good, 4, &[0; 4]), Magic { found: 0 }),
-            (
-                "size 0",
-                with(&good, 0, &[0; 4]),
-                TotalSize {
-                    claimed: 0,
-                    min: 115,
-                    bytes_left: len,
-                },
-            ),
-            (
-                "size < 0",
-                with(&good, 0, &[0xFF; 4]),
-                TotalSize {
-                    claimed: -1,
-                    min: 115,
-                    bytes_left: len,
-                },
-            ),
-            (
-                "size + 1",
-                with(&good, 3, &[0xAF]),
-                TotalSize {
-                    claimed: 175,
-                    min: 115,
-                    bytes_left: len,
-                },
-            ),
-            (
-                "size - 1",
-                with(&good, 3, &[0xAD]),
-                PropertiesLength {
-                    claimed: 45,
-                    bytes: 44,
-                },
-            ),
-            (
-                "body < 0",
-                with(&good, body_at - 4, &[0x80]),
-                BodyLength {
-                    claimed: i32::MIN + 7,
-                    bytes: 59,
-                },
-            ),
-            (
-                "body > rest",
-                with(&good, body_at - 1, &[60]),
-                BodyLength {
-                    claimed: 60,
-                    bytes: 59,
-                },
-            ),
-            (
-                "body + 1",
-                with(&good, body_at - 1, &[8]),
-                TopicLength {
-                    claimed: 84,
-                    bytes: 50,
-                },
-            ),
-            (
-                "topic signed",
-                with(&good, body_at + 7, &[128]),
-                TopicLength {
-                    claimed: -128,
-                    bytes: 52,
-                },
-            ),
-            (
-                "topic > rest",
-                with(&good, body_at + 7, &[53]),
-                TopicLength {
-                    claimed: 53,
-                    bytes: 52,
-                },
-            ),
-            (
-                "properties < 0",
-                with(&good, body_at + 15, &[0x80]),
-                PropertiesLength {
-                    claimed: -32723,
-                    bytes: 45,
-                },
-            ),
-            (
-                "properties - 1",
-                with(&good, body_at + 16, &[44]),
-                LengthsDisagree {
-                    claimed: 174,
-                    sum: 173,
-                },
-            ),
-            (
-                "properties + 1",
-                with(&good, body_at + 16, &[46]),
-                PropertiesLength {
-                    claimed: 46,
-                    bytes: 45,
-                },
-            ),
+            ("size 0", with(&good, 0, &[0; 4]), TotalSize { claimed: 0, min: 115, bytes_left: len }),
+            ("size < 0", with(&good, 0, &[0xFF; 4]), TotalSize { claimed: -1, min: 115, bytes_left: len }),
+            ("size + 1", with(&good, 3, &[0xAF]), TotalSize { claimed: 175, min: 115, bytes_left: len }),
+            ("size - 1", with(&good, 3, &[0xAD]), PropertiesLength { claimed: 45, bytes: 44 }),
+            ("body < 0", with(&good, body_at - 4, &[0x80]), BodyLength { claimed: i32::MIN + 7, bytes: 59 }),
+            ("body > rest", with(&good, body_at - 1, &[60]), BodyLength { claimed: 60, bytes: 59 }),
+            ("body + 1", with(&good, body_at - 1, &[8]), TopicLength { claimed: 84, bytes: 51 }),
+            ("topic signed", with(&good, body_at + 7, &[128]), TopicLength { claimed: -128, bytes: 52 }),
+            ("topic > rest", with(&good, body_at + 7, &[53]), TopicLength { claimed: 53, bytes: 52 }),
+            ("properties < 0", with(&good, body_at + 15, &[0x80]), PropertiesLength { claimed: -32723, bytes: 45 }),
+            ("properties - 1", with(&good, body_at + 16, &[44]), LengthsDisagree { claimed: 174, sum: 173 }),
+            ("properties + 1", with(&good, body_at + 16, &[46]), PropertiesLength { claimed: 46, bytes: 45 }),
             (
                 "body bit",
                 with(&good, body_at, b"c"),
-                BodyCrc {
-                    stored: 0x04b5abd7,
-                    computed: encode::body_crc(b"coth v6"),
-                    bytes: 7,
-                },
+                BodyCrc { stored: 0x04b5abd7, computed: encode::body_crc(b"coth v6"), bytes: 7 },
             ),
-            (
-                "log offset",
-                with(&good, 28, &[1]),
-                LogOffset {
-                    stored: 186827 + (1 << 56),
-                    expected: 186827,
-                },
-            ),
+            ("log offset", with(&good, 28, &[1]), LogOffset { stored: 186827 + (1 << 56), expected: 186827 }),
             (
                 "a stale v4 record, IPv6 bits set",
                 with(&direct, 39, &[0x30]),
-                TotalSize {
-                    claimed: 102,
-                    min: 115,
-                    bytes_left: 102,
-                },
+                TotalSize { claimed: 102, min: 115, bytes_left: 102 },
             ),
         ] {
             assert_eq!(check(&bytes, Some(186827), true), Err(want), "{what}");
         }
-        assert!(
-            check(&with(&good, body_at, b"c"), None, false).is_ok(),
-            "the CRC is left alone when not asked for"
-        );
-        assert!(
-            check(&with(&direct, 8, &[9; 4]), None, true).is_ok(),
-            "an empty body has no CRC"
-        );
+        assert!(check(&with(&good, body_at, b"c"), None, false).is_ok(), "the CRC is left alone when not asked for");
+        assert!(check(&with(&direct, 8, &[9; 4]), None, true).is_ok(), "an empty body has no CRC");
     }
 
     #[test]
@@ -620,13 +407,8 @@ mod tests {
         v2[7] = 0xAB;
         let total = v2.len() as u8;
         v2[3] = total;
-        let Ok(Checked::Record(record)) = check(&v2, None, true) else {
-            panic!("a good record")
-        };
-        assert_eq!(
-            (record.version, record.topic),
-            (Version::V2, topic.as_bytes())
-        );
+        let Ok(Checked::Record(record)) = check(&v2, None, true) else { panic!("a good record") };
+        assert_eq!((record.version, record.topic), (Version::V2, topic.as_bytes()));
     }
 
     #[test]
@@ -650,33 +432,15 @@ mod tests {
         let end = bytes.len();
         let computed = crc32fast::hash(&bytes[..end - 20]) & 0x7FFF_FFFF;
         let verify = |bytes: &[u8]| Record::parse(bytes).unwrap().verify_property_crc();
-        assert_eq!(
-            verify(&bytes),
-            Err(RecordFault::PropertyCrc {
-                stored: Some(0),
-                computed
-            })
-        );
+        assert_eq!(verify(&bytes), Err(RecordFault::PropertyCrc { stored: Some(0), computed }));
         let digits: String = format!("{computed:010}").chars().rev().collect();
         let right = with(&bytes, end - 11, digits.as_bytes());
         assert_eq!(verify(&right), Ok(true));
         assert!(verify(&with(&right, 10, &[9])).is_err());
         let letters = with(&right, end - 2, b"x");
-        assert_eq!(
-            verify(&letters),
-            Err(RecordFault::PropertyCrc {
-                stored: None,
-                computed
-            })
-        );
+        assert_eq!(verify(&letters), Err(RecordFault::PropertyCrc { stored: None, computed }));
         let huge = with(&right, end - 11, b"9999999999");
-        assert_eq!(
-            verify(&huge),
-            Err(RecordFault::PropertyCrc {
-                stored: None,
-                computed
-            })
-        );
+        assert_eq!(verify(&huge), Err(RecordFault::PropertyCrc { stored: None, computed }));
 
         record.properties = &[b"TAGS\x01a"];
         let mut bytes = Vec::new();
@@ -689,9 +453,7 @@ mod tests {
             any::<([u8; 4], u16)>().prop_map(SocketAddr::from),
             any::<([u16; 8], u16)>()
                 .prop_map(SocketAddr::from)
-                .prop_filter("mapped addresses come back as IPv4", |host| {
-                    host.ip() == host.ip().to_canonical()
-                }),
+                .prop_filter("mapped addresses come back as IPv4", |host| { host.ip() == host.ip().to_canonical() }),
         ]
     }
 
@@ -760,10 +522,6 @@ mod tests {
             assert_eq!(record.bytes, &bytes[..record.bytes.len()]);
         }
         let _ = check(bytes, Some(0), true);
-        (
-            peek_size(bytes),
-            peek_queue(bytes),
-            peek_store_timestamp(bytes),
-        );
+        let _ = (peek_size(bytes), peek_queue(bytes), peek_store_timestamp(bytes));
     }
 }

@@ -4,8 +4,8 @@
 
 use super::NewRecord;
 use super::layout::{
-    self, HEAD_BYTES, HOST_V4_BYTES, HOST_V6_BYTES, LOG_OFFSET_AT, MAGIC_V1, PROPERTIES_BYTES_MAX,
-    QUEUE_OFFSET_AT, TOPIC_BYTES_MAX, sys_flag,
+    self, HEAD_BYTES, HOST_V4_BYTES, HOST_V6_BYTES, LOG_OFFSET_AT, MAGIC_V1, PROPERTIES_BYTES_MAX, QUEUE_OFFSET_AT,
+    TOPIC_BYTES_MAX, sys_flag,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,11 +19,7 @@ pub(crate) fn joined_bytes(pieces: &[&[u8]]) -> usize {
 }
 
 /// What the encoded record will take, with `record`'s topic and hosts.
-pub(crate) fn record_bytes(
-    record: &NewRecord<'_>,
-    body_bytes: usize,
-    properties_bytes: usize,
-) -> usize {
+pub(crate) fn record_bytes(record: &NewRecord<'_>, body_bytes: usize, properties_bytes: usize) -> usize {
     HEAD_BYTES
         + host_bytes(record.born_host)
         + host_bytes(record.store_host)
@@ -36,11 +32,7 @@ pub(crate) fn record_bytes(
 
 /// Java turns an IPv4 address mapped into IPv6, as a dual-stack listener reports it, back into IPv4.
 fn host_bytes(host: SocketAddr) -> usize {
-    if host.ip().to_canonical().is_ipv4() {
-        HOST_V4_BYTES
-    } else {
-        HOST_V6_BYTES
-    }
+    if host.ip().to_canonical().is_ipv4() { HOST_V4_BYTES } else { HOST_V6_BYTES }
 }
 
 /// Appends the record to `out`. Returns where, from its start, its store timestamp is.
@@ -49,14 +41,7 @@ fn host_bytes(host: SocketAddr) -> usize {
 /// When the record breaks a limit that [`super::check`] tests: its length fields could not hold the truth. An empty body
 /// is encoded, since stores written by Java have them.
 pub fn encode(record: &NewRecord<'_>, out: &mut Vec<u8>) -> usize {
-    encode_as(
-        record,
-        record.flag,
-        record.prepared_offset,
-        record.body,
-        record.properties.iter().copied(),
-        out,
-    )
+    encode_as(record, record.flag, record.prepared_offset, record.body, record.properties.iter().copied(), out)
 }
 
 /// As [`encode`], with flag, prepared offset, body and properties given beside `shared`: the messages of a client batch.
@@ -71,25 +56,12 @@ pub(crate) fn encode_as<'p>(
     let topic = shared.topic.as_bytes();
     let properties_bytes = properties.clone().map(<[u8]>::len).sum();
     let total = record_bytes(shared, body.len(), properties_bytes);
-    assert!(
-        topic.len() <= TOPIC_BYTES_MAX,
-        "unchecked topic of {} bytes",
-        topic.len()
-    );
-    assert!(
-        properties_bytes <= PROPERTIES_BYTES_MAX,
-        "unchecked properties of {properties_bytes} bytes"
-    );
-    assert!(
-        i32::try_from(total).is_ok(),
-        "unchecked record of {total} bytes"
-    );
+    assert!(topic.len() <= TOPIC_BYTES_MAX, "unchecked topic of {} bytes", topic.len());
+    assert!(properties_bytes <= PROPERTIES_BYTES_MAX, "unchecked properties of {properties_bytes} bytes");
+    assert!(i32::try_from(total).is_ok(), "unchecked record of {total} bytes");
     out.reserve(total);
 
-    let mut head = Head {
-        bytes: [0; HEAD_BYTES + 2 * HOST_V6_BYTES],
-        len: 0,
-    };
+    let mut head = Head { bytes: [0; HEAD_BYTES + 2 * HOST_V6_BYTES], len: 0 };
     head.put(&(total as u32).to_be_bytes());
     head.put(&MAGIC_V1.to_be_bytes());
     head.put(&body_crc(body).to_be_bytes());
@@ -114,20 +86,13 @@ pub(crate) fn encode_as<'p>(
     out.extend_from_slice(&(properties_bytes as u16).to_be_bytes());
     properties.for_each(|piece| out.extend_from_slice(piece));
     debug_assert_eq!(out.len() - start, total);
-    debug_assert_eq!(
-        store_timestamp_at,
-        layout::store_timestamp_at(stored_sys_flag(shared))
-    );
+    debug_assert_eq!(store_timestamp_at, layout::store_timestamp_at(stored_sys_flag(shared)));
     store_timestamp_at
 }
 
 fn stored_sys_flag(record: &NewRecord<'_>) -> i32 {
     let bit = |host, bit| {
-        if host_bytes(host) == HOST_V6_BYTES {
-            bit
-        } else {
-            0
-        }
+        if host_bytes(host) == HOST_V6_BYTES { bit } else { 0 }
     };
     record.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6)
         | bit(record.born_host, sys_flag::BORN_HOST_V6)
@@ -176,8 +141,7 @@ pub(super) mod tests {
 
     pub fn from_hex(text: &str) -> Vec<u8> {
         let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-        let byte =
-            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         digits.chunks(2).map(byte).collect()
     }
 
@@ -203,13 +167,7 @@ pub(super) mod tests {
         encode(record, &mut out);
         let start = out.len();
         let store_timestamp_at = encode(record, &mut out);
-        patch(
-            &mut out[start..],
-            store_timestamp_at,
-            0,
-            log_offset,
-            1_796_003_496_603,
-        );
+        patch(&mut out[start..], store_timestamp_at, 0, log_offset, 1_796_003_496_603);
         out.split_off(start)
     }
 
@@ -231,22 +189,14 @@ pub(super) mod tests {
         assert_eq!(encoded(&record, 186400), from_hex(TOPIC_DIRECT));
         record.born_host = "[::ffff:127.0.0.1]:40000".parse().unwrap();
         record.sys_flag = sys_flag::BORN_HOST_V6;
-        assert_eq!(
-            encoded(&record, 186400),
-            from_hex(TOPIC_DIRECT),
-            "a mapped address is IPv4"
-        );
+        assert_eq!(encoded(&record, 186400), from_hex(TOPIC_DIRECT), "a mapped address is IPv4");
 
         record.topic = "TopicV6";
         record.sys_flag = 0;
         record.born_host = "[2001:db8::1]:40006".parse().unwrap();
         record.store_host = "[2001:db8::2]:10911".parse().unwrap();
         record.body = b"both v6";
-        record.properties = &[
-            b"TAGS\x01v6\x02",
-            b"KEYS\x01ipv6key\x02UNIQ_KEY",
-            b"\x01FIXTUREUNIQ0001",
-        ];
+        record.properties = &[b"TAGS\x01v6\x02", b"KEYS\x01ipv6key\x02UNIQ_KEY", b"\x01FIXTUREUNIQ0001"];
         assert_eq!(encoded(&record, 186827), from_hex(TOPIC_V6));
     }
 
@@ -256,12 +206,7 @@ pub(super) mod tests {
             ("1.2.3.4:5", "6.7.8.9:10", 93, 0),
             ("[::1]:5", "6.7.8.9:10", 105, sys_flag::BORN_HOST_V6),
             ("1.2.3.4:65535", "[::1]:10", 105, sys_flag::STORE_HOST_V6),
-            (
-                "[::1]:5",
-                "[::2]:65535",
-                117,
-                sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6,
-            ),
+            ("[::1]:5", "[::2]:65535", 117, sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6),
         ] {
             let (born_host, store_host) = (born.parse().unwrap(), store.parse().unwrap());
             let record = NewRecord {
@@ -282,14 +227,7 @@ pub(super) mod tests {
             assert_eq!(bytes_out.len(), bytes, "{born} {store}");
             assert_eq!((back.born_host, back.store_host), (born_host, store_host));
             assert_eq!(back.sys_flag, 0x700 | sys_flag::COMPRESSED | bits);
-            assert_eq!(
-                (
-                    back.born_timestamp,
-                    back.reconsume_times,
-                    back.prepared_offset
-                ),
-                (-1, 16, i64::MAX)
-            );
+            assert_eq!((back.born_timestamp, back.reconsume_times, back.prepared_offset), (-1, 16, i64::MAX));
         }
     }
 }

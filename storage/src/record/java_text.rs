@@ -67,25 +67,17 @@ fn decode_one(rest: &[u8]) -> (Option<char>, usize) {
         0xE0..=0xEF => match (tail(1), tail(2)) {
             (Some(b), _) if !is_tail(b) || (lead == 0xE0 && b & 0xE0 == 0x80) => (None, 1),
             // A surrogate comes out as `None`: one replacement for all three bytes.
-            (Some(b), Some(c)) if is_tail(c) => (
-                char::from_u32(u32::from(lead & 0x0F) << 12 | bits(b) << 6 | bits(c)),
-                3,
-            ),
+            (Some(b), Some(c)) if is_tail(c) => {
+                (char::from_u32(u32::from(lead & 0x0F) << 12 | bits(b) << 6 | bits(c)), 3)
+            }
             (Some(_), _) => (None, 2),
             (None, _) => (None, 1),
         },
         0xF0..=0xF4 => match (tail(1), tail(2), tail(3)) {
-            (Some(b), ..)
-                if !is_tail(b) || (lead == 0xF0 && b < 0x90) || (lead == 0xF4 && b > 0x8F) =>
-            {
-                (None, 1)
+            (Some(b), ..) if !is_tail(b) || (lead == 0xF0 && b < 0x90) || (lead == 0xF4 && b > 0x8F) => (None, 1),
+            (Some(b), Some(c), Some(d)) if is_tail(c) && is_tail(d) => {
+                (char::from_u32(u32::from(lead & 0x07) << 18 | bits(b) << 12 | bits(c) << 6 | bits(d)), 4)
             }
-            (Some(b), Some(c), Some(d)) if is_tail(c) && is_tail(d) => (
-                char::from_u32(
-                    u32::from(lead & 0x07) << 18 | bits(b) << 12 | bits(c) << 6 | bits(d),
-                ),
-                4,
-            ),
             (Some(_), Some(c), _) if is_tail(c) => (None, 3),
             (Some(_), ..) => (None, 2),
             (None, ..) => (None, 1),
@@ -119,15 +111,10 @@ mod tests {
     #[test]
     fn malformed_text_hashes_as_in_java() {
         const BYTES: [u8; 23] = [
-            0x41, 0x01, 0x7f, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0,
-            0xf1, 0xf4, 0xf5, 0xf8, 0xff, 0x8f, 0x90, 0x9f, 0xa0,
+            0x41, 0x01, 0x7f, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xf8,
+            0xff, 0x8f, 0x90, 0x9f, 0xa0,
         ];
-        for (count, want) in [
-            (1usize, -399498401),
-            (2, -867383706),
-            (3, -1672019557),
-            (4, 197737698),
-        ] {
+        for (count, want) in [(1usize, -399498401), (2, -867383706), (3, -1672019557), (4, 197737698)] {
             let mut sum = 0i32;
             let mut text = [0; 4];
             for number in 0..BYTES.len().pow(count as u32) {
@@ -136,9 +123,7 @@ mod tests {
                     *byte = BYTES[rest % BYTES.len()];
                     rest /= BYTES.len();
                 }
-                sum = sum
-                    .wrapping_mul(31)
-                    .wrapping_add(java_hash_bytes(&text[..count]));
+                sum = sum.wrapping_mul(31).wrapping_add(java_hash_bytes(&text[..count]));
             }
             assert_eq!(sum, want, "{count} bytes");
         }

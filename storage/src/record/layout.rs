@@ -40,10 +40,8 @@ pub const HEAD_BYTES: usize = BORN_HOST_AT + 8 + 4 + 8 + 4;
 pub const HOST_V4_BYTES: usize = 4 + 4;
 pub const HOST_V6_BYTES: usize = 16 + 4;
 const _: () = assert!(RECORD_BYTES_MIN == HEAD_BYTES + 2 * HOST_V4_BYTES + 1 + 2);
-const _: () = assert!(
-    TOPIC_BYTES_MAX + PROPERTIES_BYTES_MAX + HEAD_BYTES + 2 * HOST_V6_BYTES + 3
-        < RECORD_BEYOND_BODY_BYTES
-);
+const _: () =
+    assert!(TOPIC_BYTES_MAX + PROPERTIES_BYTES_MAX + HEAD_BYTES + 2 * HOST_V6_BYTES + 3 < RECORD_BEYOND_BODY_BYTES);
 
 /// Bits of a message's sysFlag.
 pub mod sys_flag {
@@ -64,19 +62,11 @@ pub mod sys_flag {
 }
 
 pub fn born_host_bytes(flag: i32) -> usize {
-    if flag & sys_flag::BORN_HOST_V6 == 0 {
-        HOST_V4_BYTES
-    } else {
-        HOST_V6_BYTES
-    }
+    if flag & sys_flag::BORN_HOST_V6 == 0 { HOST_V4_BYTES } else { HOST_V6_BYTES }
 }
 
 pub fn store_host_bytes(flag: i32) -> usize {
-    if flag & sys_flag::STORE_HOST_V6 == 0 {
-        HOST_V4_BYTES
-    } else {
-        HOST_V6_BYTES
-    }
+    if flag & sys_flag::STORE_HOST_V6 == 0 { HOST_V4_BYTES } else { HOST_V6_BYTES }
 }
 
 pub fn store_timestamp_at(flag: i32) -> usize {
@@ -85,10 +75,7 @@ pub fn store_timestamp_at(flag: i32) -> usize {
 
 /// The end of a file, to be written where `bytes_left` bytes of it are left. What lies behind keeps its bytes.
 pub fn blank(bytes_left: u32) -> [u8; BLANK_BYTES] {
-    assert!(
-        bytes_left as usize >= BLANK_BYTES,
-        "no room for a blank record: {bytes_left} bytes left"
-    );
+    assert!(bytes_left as usize >= BLANK_BYTES, "no room for a blank record: {bytes_left} bytes left");
     let mut blank = [0; BLANK_BYTES];
     blank[..4].copy_from_slice(&bytes_left.to_be_bytes());
     blank[4..].copy_from_slice(&MAGIC_BLANK.to_be_bytes());

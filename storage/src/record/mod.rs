@@ -43,20 +43,15 @@ pub fn check(record: &NewRecord<'_>, limits: RecordLimits) -> Result<(), RecordE
     check_body(record.body, limits)?;
     let properties_bytes = encode::joined_bytes(record.properties);
     check_properties(properties_bytes)?;
-    check_total(
-        encode::record_bytes(record, record.body.len(), properties_bytes),
-        limits,
-        1,
-    )
+    check_total(encode::record_bytes(record, record.body.len(), properties_bytes), limits, 1)
 }
 
 pub(crate) fn check_topic(topic: &str) -> Result<(), RecordError> {
     match topic.len() {
         0 => Err(RecordError::TopicEmpty),
-        bytes if bytes > layout::TOPIC_BYTES_MAX => Err(RecordError::TopicTooLong {
-            bytes,
-            max: layout::TOPIC_BYTES_MAX,
-        }),
+        bytes if bytes > layout::TOPIC_BYTES_MAX => {
+            Err(RecordError::TopicTooLong { bytes, max: layout::TOPIC_BYTES_MAX })
+        }
         _ => Ok(()),
     }
 }
@@ -64,41 +59,22 @@ pub(crate) fn check_topic(topic: &str) -> Result<(), RecordError> {
 pub(crate) fn check_body(body: &[u8], limits: RecordLimits) -> Result<(), RecordError> {
     match body.len() {
         0 => Err(RecordError::BodyEmpty),
-        bytes if bytes > limits.body_bytes_max => Err(RecordError::BodyTooLarge {
-            bytes,
-            max: limits.body_bytes_max,
-        }),
+        bytes if bytes > limits.body_bytes_max => Err(RecordError::BodyTooLarge { bytes, max: limits.body_bytes_max }),
         _ => Ok(()),
     }
 }
 
 pub(crate) fn check_properties(bytes: usize) -> Result<(), RecordError> {
     let max = layout::PROPERTIES_BYTES_MAX;
-    if bytes > max {
-        Err(RecordError::PropertiesTooLong { bytes, max })
-    } else {
-        Ok(())
-    }
+    if bytes > max { Err(RecordError::PropertiesTooLong { bytes, max }) } else { Ok(()) }
 }
 
 /// `growth`: how many times the limit of one record all records of a unit may take.
-pub(crate) fn check_total(
-    bytes: usize,
-    limits: RecordLimits,
-    growth: usize,
-) -> Result<(), RecordError> {
-    let one = limits
-        .body_bytes_max
-        .saturating_add(layout::RECORD_BEYOND_BODY_BYTES);
+pub(crate) fn check_total(bytes: usize, limits: RecordLimits, growth: usize) -> Result<(), RecordError> {
+    let one = limits.body_bytes_max.saturating_add(layout::RECORD_BEYOND_BODY_BYTES);
     // A size is an `i32` in the log and in the queue.
-    let max = one
-        .saturating_mul(growth)
-        .min(i32::MAX as usize - layout::BLANK_BYTES);
-    if bytes > max {
-        Err(RecordError::RecordTooLarge { bytes, max })
-    } else {
-        Ok(())
-    }
+    let max = one.saturating_mul(growth).min(i32::MAX as usize - layout::BLANK_BYTES);
+    if bytes > max { Err(RecordError::RecordTooLarge { bytes, max }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -116,34 +92,10 @@ mod tests {
             ("t", 1, &[][..], Ok(())),
             (&t127, 100, full, Ok(())),
             ("", 1, &[], Err(TopicEmpty)),
-            (
-                &t128,
-                1,
-                &[],
-                Err(TopicTooLong {
-                    bytes: 128,
-                    max: 127,
-                }),
-            ),
+            (&t128, 1, &[], Err(TopicTooLong { bytes: 128, max: 127 })),
             ("t", 0, &[], Err(BodyEmpty)),
-            (
-                "t",
-                101,
-                &[],
-                Err(BodyTooLarge {
-                    bytes: 101,
-                    max: 100,
-                }),
-            ),
-            (
-                "t",
-                1,
-                over,
-                Err(PropertiesTooLong {
-                    bytes: 32_768,
-                    max: 32_767,
-                }),
-            ),
+            ("t", 101, &[], Err(BodyTooLarge { bytes: 101, max: 100 })),
+            ("t", 1, over, Err(PropertiesTooLong { bytes: 32_768, max: 32_767 })),
         ] {
             let body = vec![0; body_bytes];
             let record = NewRecord {
@@ -159,16 +111,7 @@ mod tests {
                 body: &body,
                 properties,
             };
-            assert_eq!(
-                check(
-                    &record,
-                    RecordLimits {
-                        body_bytes_max: 100
-                    }
-                ),
-                want,
-                "{topic} {body_bytes}"
-            );
+            assert_eq!(check(&record, RecordLimits { body_bytes_max: 100 }), want, "{topic} {body_bytes}");
         }
     }
 }

@@ -27,8 +27,8 @@ pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
 /// `messageDelayLevel` when nothing is set: 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h.
 pub const DELAYS_MS: [i64; 18] = [
-    1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
-    480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
+    1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000,
+    600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
 ];
 
 /// One stretch of the text, up to and with its 0x02.
@@ -52,9 +52,7 @@ fn pieces(mut text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
                 break;
             }
         }
-        let pair = name_end
-            .filter(|&at| at > 0 && at + 1 < end)
-            .map(|at| (&text[..at], &text[at + 1..end]));
+        let pair = name_end.filter(|&at| at > 0 && at + 1 < end).map(|at| (&text[..at], &text[at + 1..end]));
         let (bytes, rest) = text.split_at((end + 1).min(text.len()));
         text = rest;
         Some(Piece { bytes, pair })
@@ -180,9 +178,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn map(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        pairs(text)
-            .map(|(name, value)| (name.to_vec(), value.to_vec()))
-            .collect()
+        pairs(text).map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
     }
 
     /// `MessageDecoder.string2messageProperties`, step by step.
@@ -190,19 +186,14 @@ mod tests {
         let mut map = BTreeMap::new();
         let mut index = 0;
         while index < text.len() {
-            let end = text[index..]
-                .find('\x02')
-                .map_or(text.len(), |found| index + found);
+            let end = text[index..].find('\x02').map_or(text.len(), |found| index + found);
             let utf16 = text[index..end].encode_utf16().count();
             if utf16 >= 3
                 && let Some(separator) = text[index..].find('\x01').map(|found| index + found)
                 && separator > index
                 && separator < end - 1
             {
-                map.insert(
-                    text[index..separator].into(),
-                    text[separator + 1..end].into(),
-                );
+                map.insert(text[index..separator].into(), text[separator + 1..end].into());
             }
             index = end + 1;
         }
@@ -230,10 +221,8 @@ mod tests {
             ("k\x01\x01v", &[("k", "\x01v")]),
             ("k\x01v\x01", &[("k", "v\x01")]),
         ] {
-            let want: BTreeMap<_, _> = want
-                .iter()
-                .map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec()))
-                .collect();
+            let want: BTreeMap<_, _> =
+                want.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec())).collect();
             assert_eq!(map(text.as_bytes()), want, "{text:?}");
             assert_eq!(java_map(text), want, "{text:?}");
         }
@@ -244,17 +233,9 @@ mod tests {
         let text = b"KEYS\x01a b\x02TAGS\x01first\x02bad\x02WAIT\x01false\x02TAGS\x01last\x02";
         assert_eq!(get(text, TAGS), Some(&b"last"[..]));
         assert_eq!(get(text, "TAG"), None);
-        assert_eq!(
-            get_each(text, [WAIT, DELAY, KEYS]),
-            [Some(&b"false"[..]), None, Some(b"a b")]
-        );
-        let many: Vec<u8> = (0..10_000)
-            .flat_map(|i| format!("k{i}\x01{i}\x02").into_bytes())
-            .collect();
-        assert_eq!(
-            (pairs(&many).count(), get(&many, "k9999")),
-            (10_000, Some(&b"9999"[..]))
-        );
+        assert_eq!(get_each(text, [WAIT, DELAY, KEYS]), [Some(&b"false"[..]), None, Some(b"a b")]);
+        let many: Vec<u8> = (0..10_000).flat_map(|i| format!("k{i}\x01{i}\x02").into_bytes()).collect();
+        assert_eq!((pairs(&many).count(), get(&many, "k9999")), (10_000, Some(&b"9999"[..])));
     }
 
     #[test]
@@ -279,27 +260,11 @@ mod tests {
             ("TAGS\x01a", "TAGS\x01a\x02CLUSTER\x01c", 3),
             ("TAGS\x01a\x02", "TAGS\x01a\x02CLUSTER\x01c", 2),
             ("WAIT\x01true", "CLUSTER\x01c", 1),
-            (
-                "WAIT\x01true\x02TAGS\x01a\x02",
-                "TAGS\x01a\x02CLUSTER\x01c",
-                2,
-            ),
+            ("WAIT\x01true\x02TAGS\x01a\x02", "TAGS\x01a\x02CLUSTER\x01c", 2),
             ("TAGS\x01a\x02WAIT\x01true", "TAGS\x01a\x02CLUSTER\x01c", 2),
-            (
-                "a\x01b\x02WAIT\x01x\x02WAIT\x01y\x02c\x01d",
-                "a\x01b\x02c\x01d\x02CLUSTER\x01c",
-                4,
-            ),
-            (
-                "bad\x02WAIT\x02NOWAIT\x011\x02WAITS\x011",
-                "bad\x02WAIT\x02NOWAIT\x011\x02WAITS\x011\x02CLUSTER\x01c",
-                3,
-            ),
-            (
-                "CLUSTER\x01other\x02",
-                "CLUSTER\x01other\x02CLUSTER\x01c",
-                2,
-            ),
+            ("a\x01b\x02WAIT\x01x\x02WAIT\x01y\x02c\x01d", "a\x01b\x02c\x01d\x02CLUSTER\x01c", 4),
+            ("bad\x02WAIT\x02NOWAIT\x011\x02WAITS\x011", "bad\x02WAIT\x02NOWAIT\x011\x02WAITS\x011\x02CLUSTER\x01c", 3),
+            ("CLUSTER\x01other\x02", "CLUSTER\x01other\x02CLUSTER\x01c", 2),
         ] {
             let cluster = pair(CLUSTER, "c");
             let pieces = stored(text.as_bytes(), &cluster);
@@ -317,11 +282,7 @@ mod tests {
             ("t", "", 0),
             ("t", "TAGS\x01TagA\x02", 2598919),
             ("t", "TAGS\x01polygenelubricants", -2147483648),
-            (
-                "t",
-                "TAGS\x01a||b",
-                i64::from(super::super::java_hash("a||b")),
-            ),
+            ("t", "TAGS\x01a||b", i64::from(super::super::java_hash("a||b"))),
             ("t", "TAGS\x01TagA\x02DELAY\x013", 2598919),
             (SCHEDULE_TOPIC, "TAGS\x01TagA\x02DELAY\x013", 11_000),
             (SCHEDULE_TOPIC, "DELAY\x0118", 7_201_000),
@@ -333,15 +294,8 @@ mod tests {
         ] {
             assert_eq!(code(topic, text), want, "{topic} {text:?}");
         }
-        assert_eq!(
-            tags_code(SCHEDULE_TOPIC, b"DELAY\x013", 1000, &[]),
-            2000,
-            "no table"
-        );
-        assert_eq!(
-            tags_code(SCHEDULE_TOPIC, b"DELAY\x011", i64::MAX, &[5]),
-            i64::MAX
-        );
+        assert_eq!(tags_code(SCHEDULE_TOPIC, b"DELAY\x013", 1000, &[]), 2000, "no table");
+        assert_eq!(tags_code(SCHEDULE_TOPIC, b"DELAY\x011", i64::MAX, &[5]), i64::MAX);
     }
 
     proptest! {
