@@ -1,5 +1,5 @@
-//! Calls outside the measurement, one at a time on a blocking socket: create the topic, ask for offsets and
-//! runtime figures.
+//! Calls outside the measurement, one at a time on a blocking socket: create the topic, ask for offsets,
+//! runtime figures and the configuration.
 
 use crate::frame::{self, Decoded, Header, OPAQUE_BASE, code};
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ impl Client {
         Ok(Self { stream, opaque: OPAQUE_BASE, answer: Vec::new() })
     }
 
-    /// The answer, whose code is 0.
-    fn call(&mut self, code: i32, ext: &[(&str, &str)]) -> io::Result<Decoded<'_>> {
+    /// The answer, whatever its code.
+    fn ask(&mut self, code: i32, ext: &[(&str, &str)]) -> io::Result<Decoded<'_>> {
         self.opaque += 1;
         self.stream.write_all(&frame::request(Header::Json, code, self.opaque, ext, &[]))?;
         self.answer.resize(4, 0);
@@ -42,11 +42,21 @@ impl Client {
         if answer.opaque != self.opaque || !answer.is_response {
             return Err(io::Error::other(format!("request code {code} was not answered by its own answer")));
         }
+        Ok(answer)
+    }
+
+    /// The answer, whose code is 0.
+    fn call(&mut self, code: i32, ext: &[(&str, &str)]) -> io::Result<Decoded<'_>> {
+        let answer = self.ask(code, ext)?;
         if answer.code != code::SUCCESS {
-            let remark = answer.remark.unwrap_or_default();
-            return Err(io::Error::other(format!("request code {code} was answered {}: {remark}", answer.code)));
+            return Err(refused(code, &answer));
         }
         Ok(answer)
+    }
+
+    /// Succeeds with the first answer, whatever its code.
+    pub fn ping(&mut self) -> io::Result<()> {
+        self.ask(code::GET_BROKER_RUNTIME_INFO, &[]).map(drop)
     }
 
     pub fn create_topic(&mut self, topic: &str, queues: u32) -> io::Result<()> {
@@ -64,11 +74,35 @@ impl Client {
         self.call(code::UPDATE_AND_CREATE_TOPIC, &ext).map(drop)
     }
 
-    pub fn max_offset(&mut self, topic: &str, queue: u32) -> io::Result<u64> {
+    /// Where the next message of a queue will be. `None` when the server knows no such request.
+    pub fn max_offset(&mut self, topic: &str, queue: u32) -> io::Result<Option<u64>> {
+        self.offset(code::GET_MAX_OFFSET, topic, queue)
+    }
+
+    /// Where the oldest message of a queue is. `None` when the server knows no such request.
+    pub fn min_offset(&mut self, topic: &str, queue: u32) -> io::Result<Option<u64>> {
+        self.offset(code::GET_MIN_OFFSET, topic, queue)
+    }
+
+    fn offset(&mut self, code: i32, topic: &str, queue: u32) -> io::Result<Option<u64>> {
         let queue = queue.to_string();
-        let answer = self.call(code::GET_MAX_OFFSET, &[("queueId", &queue), ("topic", topic)])?;
-        let offset = answer.ext_number("offset").map_err(io::Error::other)?;
-        u64::try_from(offset).map_err(io::Error::other)
+        let answer = self.ask(code, &[("queueId", &queue), ("topic", topic)])?;
+        match answer.code {
+            code::SUCCESS => {
+                let offset = answer.ext_number("offset").map_err(io::Error::other)?;
+                u64::try_from(offset).map(Some).map_err(io::Error::other)
+            }
+            code::REQUEST_CODE_NOT_SUPPORTED => Ok(None),
+            _ => Err(refused(code, &answer)),
+        }
+    }
+
+    /// The broker's configuration by Java's keys.
+    pub fn config(&mut self) -> io::Result<BTreeMap<String, String>> {
+        let answer = self.call(code::GET_BROKER_CONFIG, &[])?;
+        let text = String::from_utf8_lossy(answer.body);
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        Ok(pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
     }
 
     pub fn runtime_info(&mut self) -> io::Result<BTreeMap<String, String>> {
@@ -80,4 +114,9 @@ impl Client {
         let table: Table = serde_json::from_slice(answer.body).map_err(io::Error::other)?;
         Ok(table.table)
     }
+}
+
+fn refused(code: i32, answer: &Decoded<'_>) -> io::Error {
+    let remark = answer.remark.as_deref().unwrap_or_default();
+    io::Error::other(format!("request code {code} was answered {}: {remark}", answer.code))
 }

@@ -1,13 +1,17 @@
 //! Two brokers, A B A B …, in one run on one machine: each time a fresh store, the same workloads, whole processes.
 //!
-//! A ratio is taken within a round, where both brokers met the same machine, and then the median of the rounds.
+//! A ratio is taken within a round, where both brokers met the same machine, and then the median of the rounds. Before
+//! each round the disk's own speed is measured.
+
+mod table;
 
 use crate::client::Client;
+use crate::disk;
+use crate::environment::{BrokerFacts, file_system};
 use crate::frame::Header;
-use crate::latency::median;
 use crate::peer::{Kind, Options, Peer};
 use crate::process;
-use crate::workload::{Target, e2e, produce};
+use crate::workload::{Payload, Target, consume, e2e, produce};
 use serde::Serialize;
 use std::fmt;
 use std::io;
@@ -19,52 +23,81 @@ const FILE_BYTES: u64 = 1 << 30;
 /// A comparison must contain what a long run contains: files that are full and followed by the next.
 const FILES_FILLED_MIN: u64 = 3;
 const OPEN_LOOP_WARMUP_SECONDS: u64 = 3;
+const MIB: f64 = (1 << 20) as f64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Closed loop, one message a request
+    Produce,
+    /// Closed loop, many small messages a request
+    Batch,
+    /// Open loop of sends alone
+    Open,
+    /// Open loop with a consumer
+    E2e,
+    /// Drains what `produce`, or else `batch`, stored
+    Consume,
+}
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// Broker A: ringmq:PATH of a release binary, or java:DIR of jars
+    /// Broker A: ringmq:PATH of a release binary, java, java:DIR of jars, or echo
     #[arg(long, default_value = "ringmq:target/release/ringmq")]
     pub a: Kind,
-    /// Broker B; without it A is measured alone
+    /// Broker B; without it A is measured alone. `java` is the published broker that bench/java/pom.xml names
     #[arg(long)]
     pub b: Option<Kind>,
-    /// The published Java broker as B: the folder of its jars, filled by
-    /// mvn -f bench/java/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=DIR
-    #[arg(long, conflicts_with = "b")]
-    pub java_lib: Option<PathBuf>,
+    /// Measure the echo server in each round too: the floor of machine, kernel, reactor and client
+    #[arg(long)]
+    pub floor: bool,
+    /// Which workloads, in the order of this list
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "produce,batch,e2e,consume")]
+    pub workloads: Vec<Workload>,
     /// How often each broker is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// Measured messages of the closed loop; 2.9 million of 1 KiB fill three files of 1 GiB
-    #[arg(long, default_value_t = 3_000_000)]
+    /// Measured messages of a closed loop; 2.9 million of 1 KiB fill three files of 1 GiB
+    #[arg(long, default_value_t = 3_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub messages: u64,
-    /// Messages of the closed loop before its measured part
+    /// Measured seconds of a closed loop instead of a count
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+    /// Messages of a closed loop before its measured part
     #[arg(long, default_value_t = 300_000)]
     pub warmup: u64,
-    /// Connections of the closed loop
-    #[arg(long, default_value_t = 4)]
+    /// Connections of each workload; one more pulls in `e2e`
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub connections: u32,
-    /// Sends in flight on each of them
-    #[arg(long, default_value_t = 64)]
+    /// Requests in flight on each of them in a closed loop
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub in_flight: u32,
-    /// Bytes of a message body
-    #[arg(long, default_value_t = 1024)]
-    pub size: u32,
-    /// Queues of the topics
-    #[arg(long, default_value_t = 8)]
+    #[command(flatten)]
+    pub payload: Payload,
+    /// Messages of a request of `batch`
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub batch: u32,
+    /// Bytes of a message body of `batch`
+    #[arg(long, default_value_t = 128)]
+    pub batch_size: u32,
+    /// Topics of each workload
+    #[arg(long = "topics", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub topic_count: u32,
+    /// Queues of a topic
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: u32,
     /// Encoding of the request headers
     #[arg(long, value_enum, default_value = "json")]
     pub header: Header,
-    /// Messages a second of the open loop; 0 leaves it out
-    #[arg(long, default_value_t = 5_000)]
-    pub e2e_rate: u64,
-    /// Measured seconds of the open loop
-    #[arg(long, default_value_t = 20)]
-    pub e2e_seconds: u64,
-    /// Connections that send in the open loop; one more pulls
-    #[arg(long, default_value_t = 4)]
-    pub e2e_connections: u32,
+    /// Messages a second of the open loops
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rate: u64,
+    /// Measured seconds of an open loop
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub open_seconds: u64,
+    /// Messages a pull asks for in `consume`
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub pull: u32,
     /// Seconds a started broker is left alone before its idle memory is read
     #[arg(long, default_value_t = 3)]
     pub idle_seconds: u64,
@@ -74,6 +107,12 @@ pub struct Settings {
     /// Nothing is started with less free space
     #[arg(long, default_value_t = 20)]
     pub free_gib_min: u64,
+    /// MiB of the sequential write before each round; 0 leaves it out
+    #[arg(long, default_value_t = 1024)]
+    pub disk_mib: u64,
+    /// Heap of Java's broker, as -Xmx takes it
+    #[arg(long, default_value = "4g")]
+    pub java_heap: String,
     /// A line of broker.conf for both, key=value
     #[arg(long = "property")]
     pub properties: Vec<String>,
@@ -86,105 +125,237 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn peers(&self) -> Vec<(Kind, Options)> {
+    fn peers(&self) -> io::Result<Vec<(Kind, Options)>> {
         let options = |own: &[String]| Options {
             work_dir: self.work_dir.clone(),
             free_gib_min: self.free_gib_min,
             properties: [&self.properties, own].concat(),
+            java_heap: self.java_heap.clone(),
         };
-        let b = self.b.clone().or_else(|| self.java_lib.clone().map(Kind::Java));
-        let mut peers = vec![(self.a.clone(), options(&self.a_properties))];
-        peers.extend(b.map(|kind| (kind, options(&self.b_properties))));
-        peers
+        let mut peers = vec![(self.a.resolved()?, options(&self.a_properties))];
+        if let Some(b) = &self.b {
+            peers.push((b.resolved()?, options(&self.b_properties)));
+        }
+        if self.floor {
+            peers.push((Kind::Echo, options(&[])));
+        }
+        Ok(peers)
     }
 
-    fn target(&self, peer: &Peer, topic: &str, connections: u32) -> Target {
+    fn target(&self, peer: &Peer, topic: &str) -> Target {
         Target {
             broker: peer.address,
             broker_pid: Some(peer.pid()),
             topic: topic.into(),
+            topic_count: self.topic_count,
             queues: self.queues,
-            size: self.size,
             header: self.header,
-            connections,
+            connections: self.connections,
         }
+    }
+
+    fn closed_loop(&self, target: Target, payload: Payload, batch: u32) -> produce::Settings {
+        produce::Settings {
+            target,
+            payload,
+            in_flight: self.in_flight,
+            batch,
+            rate: None,
+            messages: self.messages,
+            seconds: self.seconds,
+            warmup: self.warmup,
+            one_way: false,
+            verify: false,
+        }
+    }
+
+    /// What a server that stores nothing can be asked for.
+    fn is_for(&self, workload: Workload, kind: &Kind) -> bool {
+        let stores = *kind != Kind::Echo;
+        self.workloads.contains(&workload) && (stores || !matches!(workload, Workload::E2e | Workload::Consume))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let has = |workload| self.workloads.contains(&workload);
+        if has(Workload::Consume) && !has(Workload::Produce) && !has(Workload::Batch) {
+            return Err(io::Error::other("consume drains what produce or batch stored, and neither is in the list"));
+        }
+        Ok(())
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+/// One broker in one round.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Run {
+    pub broker: BrokerFacts,
     pub ready_ms: f64,
     pub idle_anonymous_mib: f64,
-    pub produce: produce::Report,
-    /// Files of the log that the closed loop filled, if the broker says where its log ends.
-    pub files_filled: Option<u64>,
+    pub produce: Option<produce::Report>,
+    pub batch: Option<produce::Report>,
+    pub open: Option<produce::Report>,
     pub e2e: Option<e2e::Report>,
+    pub consume: Option<consume::Report>,
+    /// Files of the log that the workloads filled, if the broker says where its log ends.
+    pub files_filled: Option<u64>,
     pub stop_ms: f64,
 }
 
 impl Run {
+    fn sends(&self) -> impl Iterator<Item = &produce::Report> {
+        [&self.produce, &self.batch, &self.open].into_iter().flatten()
+    }
+
     fn is_good(&self) -> bool {
-        self.produce.is_good() && self.e2e.as_ref().is_none_or(e2e::Report::is_good)
+        self.sends().all(produce::Report::is_good)
+            && self.e2e.as_ref().is_none_or(e2e::Report::is_good)
+            && self.consume.as_ref().is_none_or(consume::Report::is_good)
+    }
+
+    /// Messages lost over all workloads.
+    fn lost(&self) -> u64 {
+        let sends: u64 = self.sends().filter_map(|report| report.stored).map(|stored| stored.lost).sum();
+        let e2e = self.e2e.as_ref().map_or(0, |report| report.lost);
+        sends + e2e + self.consume.as_ref().map_or(0, |report| report.lost)
+    }
+
+    /// Messages stored or pulled more than once over all workloads.
+    fn repeated(&self) -> u64 {
+        let sends: u64 = self.sends().filter_map(|report| report.stored).map(|stored| stored.surplus).sum();
+        let e2e = self.e2e.as_ref().map_or(0, |report| report.repeated);
+        sends + e2e + self.consume.as_ref().map_or(0, |report| report.repeated)
     }
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub names: Vec<String>,
+    /// Of the work dir.
+    pub file_system: Option<String>,
+    /// Sequential write of the disk before each round, MiB/s.
+    pub disk_mib_per_s: Vec<f64>,
     /// By peer, then by round.
     pub runs: Vec<Vec<Run>>,
+    /// Why there are fewer rounds than were asked for.
+    pub failure: Option<String>,
 }
 
 impl Report {
     pub fn is_good(&self) -> bool {
-        self.runs.iter().flatten().all(Run::is_good)
+        self.failure.is_none() && self.runs.iter().flatten().all(Run::is_good)
     }
 }
 
-/// Runs all rounds; each run is told to `progress` as soon as it ends.
+/// Runs all rounds; each run is told to `progress` as soon as it ends. A broker that does not start or stop or that
+/// falls silent ends the comparison; the rounds before it are still reported.
 ///
 /// # Errors
-/// A broker does not start or stop, falls silent, or the disk is too full.
+/// A binary or the jars are missing, the settings contradict each other, or not even the first run ended.
 pub fn run(settings: &Settings, mut progress: impl FnMut(&str)) -> io::Result<Report> {
-    let peers = settings.peers();
-    let mut runs: Vec<Vec<Run>> = peers.iter().map(|_| Vec::new()).collect();
+    settings.check()?;
+    let peers = settings.peers()?;
+    let mut report = Report {
+        names: peers.iter().map(|(kind, _)| kind.to_string()).collect(),
+        file_system: file_system(&settings.work_dir),
+        disk_mib_per_s: Vec::new(),
+        runs: peers.iter().map(|_| Vec::new()).collect(),
+        failure: None,
+    };
     for round in 1..=settings.rounds {
-        for (index, (kind, options)) in peers.iter().enumerate() {
-            let run = run_one(settings, kind, options)?;
-            progress(&format!("── round {round} of {}: {} = {kind}\n{run}", settings.rounds, letter(index)));
-            runs[index].push(run);
+        let outcome = run_round(settings, &peers, &mut report, |index, run| {
+            let (letter, name) = (letter(index), &peers[index].0);
+            progress(&format!("── round {round} of {}: {letter} = {name}\n{run}", settings.rounds));
+        });
+        if let Err(error) = outcome {
+            if report.runs[0].is_empty() {
+                return Err(error);
+            }
+            report.failure = Some(format!("round {round}: {error}"));
+            break;
         }
     }
-    Ok(Report { names: peers.iter().map(|(kind, _)| kind.to_string()).collect(), runs })
+    Ok(report)
+}
+
+fn run_round(
+    settings: &Settings,
+    peers: &[(Kind, Options)],
+    report: &mut Report,
+    mut progress: impl FnMut(usize, &Run),
+) -> io::Result<()> {
+    if settings.disk_mib > 0 {
+        report.disk_mib_per_s.push(disk::sequential_write_mib_s(&settings.work_dir, settings.disk_mib << 20)?);
+    }
+    for (index, (kind, options)) in peers.iter().enumerate() {
+        let run = run_one(settings, kind, options)?;
+        progress(index, &run);
+        report.runs[index].push(run);
+    }
+    Ok(())
 }
 
 fn run_one(settings: &Settings, kind: &Kind, options: &Options) -> io::Result<Run> {
     let peer = Peer::start(kind, options)?;
     thread::sleep(Duration::from_secs(settings.idle_seconds));
     let idle = process::memory(peer.pid())?;
-    let produce = produce::run(&produce::Settings {
-        target: settings.target(&peer, "BenchProduce", settings.connections),
-        in_flight: settings.in_flight,
-        messages: settings.messages,
-        seconds: None,
-        warmup: settings.warmup,
-        verify: false,
-    })?;
-    let files_filled = files_filled(&peer);
-    let e2e = if settings.e2e_rate == 0 {
-        None
-    } else {
-        Some(e2e::run(&e2e::Settings {
-            target: settings.target(&peer, "BenchEndToEnd", settings.e2e_connections),
-            rate: settings.e2e_rate,
-            seconds: settings.e2e_seconds,
-            warmup: OPEN_LOOP_WARMUP_SECONDS,
-        })?)
+    let mut run = Run {
+        broker: BrokerFacts::read(peer.address),
+        ready_ms: peer.ready.as_secs_f64() * 1e3,
+        idle_anonymous_mib: idle.anonymous as f64 / MIB,
+        ..Run::default()
     };
-    let ready_ms = peer.ready.as_secs_f64() * 1e3;
-    let stop_ms = peer.stop()?.as_secs_f64() * 1e3;
-    let idle_anonymous_mib = idle.anonymous as f64 / f64::from(1 << 20);
-    Ok(Run { ready_ms, idle_anonymous_mib, produce, files_filled, e2e, stop_ms })
+    for workload in &settings.workloads {
+        if settings.is_for(*workload, kind) {
+            run_workload(settings, *workload, &peer, &mut run)?;
+        }
+    }
+    run.files_filled = files_filled(&peer);
+    run.stop_ms = peer.stop()?.as_secs_f64() * 1e3;
+    Ok(run)
+}
+
+fn run_workload(settings: &Settings, workload: Workload, peer: &Peer, run: &mut Run) -> io::Result<()> {
+    const PRODUCED: &str = "BenchProduce";
+    const BATCHED: &str = "BenchBatch";
+    let payload = settings.payload.clone();
+    match workload {
+        Workload::Produce => {
+            run.produce = Some(produce::run(&settings.closed_loop(settings.target(peer, PRODUCED), payload, 1))?);
+        }
+        Workload::Batch => {
+            let payload = Payload { size: settings.batch_size, ..payload };
+            let target = settings.target(peer, BATCHED);
+            run.batch = Some(produce::run(&settings.closed_loop(target, payload, settings.batch))?);
+        }
+        Workload::Open => {
+            let closed = settings.closed_loop(settings.target(peer, "BenchOpen"), payload, 1);
+            run.open = Some(produce::run(&produce::Settings {
+                rate: Some(settings.rate),
+                seconds: Some(settings.open_seconds),
+                warmup: settings.rate * OPEN_LOOP_WARMUP_SECONDS,
+                ..closed
+            })?);
+        }
+        Workload::E2e => {
+            run.e2e = Some(e2e::run(&e2e::Settings {
+                target: settings.target(peer, "BenchEndToEnd"),
+                payload,
+                rate: settings.rate,
+                seconds: settings.open_seconds,
+                warmup: OPEN_LOOP_WARMUP_SECONDS,
+            })?);
+        }
+        Workload::Consume => {
+            let has_produced = settings.workloads.contains(&Workload::Produce);
+            run.consume = Some(consume::run(&consume::Settings {
+                target: settings.target(peer, if has_produced { PRODUCED } else { BATCHED }),
+                pull: settings.pull,
+                passes: 1,
+                warmup: settings.warmup,
+                subscription: "*".into(),
+            })?);
+        }
+    }
+    Ok(())
 }
 
 fn files_filled(peer: &Peer) -> Option<u64> {
@@ -194,158 +365,27 @@ fn files_filled(peer: &Peer) -> Option<u64> {
 }
 
 fn letter(index: usize) -> char {
-    if index == 0 { 'A' } else { 'B' }
+    ['A', 'B', 'C'][index]
 }
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "ready     {:.0} ms; {:.0} MiB anonymous when idle", self.ready_ms, self.idle_anonymous_mib)?;
-        write!(f, "{}", self.produce)?;
+        for (name, report) in [("produce", &self.produce), ("batch", &self.batch), ("open", &self.open)] {
+            if let Some(report) = report {
+                write!(f, "[{name}]\n{report}")?;
+            }
+        }
+        if let Some(report) = &self.e2e {
+            write!(f, "[e2e]\n{report}")?;
+        }
+        if let Some(report) = &self.consume {
+            write!(f, "[consume]\n{report}")?;
+        }
         match self.files_filled {
             Some(count) => writeln!(f, "log       {count} files of 1 GiB filled")?,
             None => writeln!(f, "log       the broker does not say where its log ends")?,
         }
-        if let Some(e2e) = &self.e2e {
-            write!(f, "open loop\n{e2e}")?;
-        }
         writeln!(f, "stop      {:.0} ms", self.stop_ms)
-    }
-}
-
-/// A figure of a run, as a row of the table.
-struct Row {
-    name: &'static str,
-    unit: &'static str,
-    digits: usize,
-    pick: fn(&Run) -> Option<f64>,
-}
-
-const fn row(name: &'static str, unit: &'static str, digits: usize, pick: fn(&Run) -> Option<f64>) -> Row {
-    Row { name, unit, digits, pick }
-}
-
-fn open(run: &Run) -> Option<&e2e::Report> {
-    run.e2e.as_ref()
-}
-
-const ROWS: [Row; 23] = [
-    row("ready", "ms", 0, |run| Some(run.ready_ms)),
-    row("idle RssAnon", "MiB", 1, |run| Some(run.idle_anonymous_mib)),
-    row("closed loop: rate", "msg/s", 0, |run| Some(run.produce.cost.rate_per_s)),
-    row("closed loop: broker CPU", "µs/msg", 2, |run| run.produce.cost.broker_us_per_message),
-    row("closed loop: broker CPU", "cores", 2, |run| run.produce.cost.broker_cores),
-    row("closed loop: machine CPU", "µs/msg", 2, |run| Some(run.produce.cost.machine_us_per_message)),
-    row("closed loop: client CPU", "µs/msg", 2, |run| Some(run.produce.cost.own_us_per_message)),
-    row("closed loop: ack p50", "µs", 0, |run| Some(run.produce.ack.p50_us)),
-    row("closed loop: ack p99", "µs", 0, |run| Some(run.produce.ack.p99_us)),
-    row("closed loop: ack p99.9", "µs", 0, |run| Some(run.produce.ack.p999_us)),
-    row("closed loop: ack max", "µs", 0, |run| Some(run.produce.ack.max_us)),
-    row("closed loop: RssAnon after", "MiB", 1, |run| run.produce.cost.broker_anonymous_mib),
-    row("open loop: broker CPU", "µs/msg", 2, |run| open(run)?.cost.broker_us_per_message),
-    row("open loop: client CPU", "µs/msg", 2, |run| Some(open(run)?.cost.own_us_per_message)),
-    row("open loop: schedule late p99", "µs", 0, |run| Some(open(run)?.schedule_delay.p99_us)),
-    row("open loop: ack p50", "µs", 0, |run| Some(open(run)?.ack.p50_us)),
-    row("open loop: ack p99", "µs", 0, |run| Some(open(run)?.ack.p99_us)),
-    row("open loop: ack p99.9", "µs", 0, |run| Some(open(run)?.ack.p999_us)),
-    row("open loop: end to end p50", "µs", 0, |run| Some(open(run)?.end_to_end.p50_us)),
-    row("open loop: end to end p99", "µs", 0, |run| Some(open(run)?.end_to_end.p99_us)),
-    row("open loop: end to end p99.9", "µs", 0, |run| Some(open(run)?.end_to_end.p999_us)),
-    row("open loop: end to end max", "µs", 0, |run| Some(open(run)?.end_to_end.max_us)),
-    row("stop", "ms", 0, |run| Some(run.stop_ms)),
-];
-
-impl fmt::Display for Report {
-    /// A markdown table: medians with the smallest and the largest of the rounds in brackets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.names.iter().enumerate() {
-            writeln!(f, "{} = {name}", letter(index))?;
-        }
-        writeln!(f, "medians of {} rounds (smallest to largest)\n", self.runs[0].len())?;
-        let has_b = self.runs.len() > 1;
-        writeln!(f, "| measure | A |{}", if has_b { " B | A / B |" } else { "" })?;
-        writeln!(f, "|---|---|{}", if has_b { "---|---|" } else { "" })?;
-        for row in &ROWS {
-            let figures: Vec<Vec<f64>> =
-                self.runs.iter().map(|runs| runs.iter().filter_map(row.pick).collect()).collect();
-            if figures.iter().all(Vec::is_empty) {
-                continue;
-            }
-            write!(f, "| {}, {} |", row.name, row.unit)?;
-            for values in &figures {
-                write!(f, " {} |", spread(values, row.digits))?;
-            }
-            if let [a, b] = &figures[..] {
-                let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
-                write!(f, " {} |", spread(&ratios, 3))?;
-            }
-            writeln!(f)?;
-        }
-        for (index, runs) in self.runs.iter().enumerate() {
-            let letter = letter(index);
-            let bad = runs.iter().filter(|run| !run.is_good()).count();
-            if bad > 0 {
-                writeln!(f, "\n{letter}: FAULTS in {bad} of {} runs", runs.len())?;
-            }
-            if runs.iter().any(|run| run.files_filled.is_none_or(|count| count < FILES_FILLED_MIN)) {
-                writeln!(f, "\n{letter}: fewer than {FILES_FILLED_MIN} files of 1 GiB were filled, or it is not known")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn spread(values: &[f64], digits: usize) -> String {
-    let Some(middle) = median(values) else { return "–".into() };
-    if values.len() == 1 {
-        return format!("{middle:.digits$}");
-    }
-    let (min, max) = values.iter().fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(*value), max.max(*value)));
-    format!("{middle:.digits$} ({min:.digits$} to {max:.digits$})")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_has_its_median_and_its_ends() {
-        for (values, want) in [(&[][..], "–"), (&[1.0][..], "1.00"), (&[3.0, 1.0, 2.0][..], "2.00 (1.00 to 3.00)")] {
-            assert_eq!(spread(values, 2), want);
-        }
-    }
-
-    fn run_at(rate: f64, p50_us: f64) -> Run {
-        let cost = workload_cost(rate);
-        let ack = crate::latency::Summary { p50_us, ..Default::default() };
-        let produce = produce::Report { cost, ack, faults: Default::default(), verified: None };
-        Run { ready_ms: 1.0, idle_anonymous_mib: 1.0, produce, files_filled: Some(3), e2e: None, stop_ms: 1.0 }
-    }
-
-    fn workload_cost(rate_per_s: f64) -> crate::workload::Cost {
-        crate::workload::Cost {
-            seconds: 1.0,
-            messages: 1,
-            rate_per_s,
-            own_us_per_message: 1.0,
-            own_cores: 0.1,
-            broker_us_per_message: None,
-            broker_cores: None,
-            machine_us_per_message: 1.0,
-            stolen_cores: 0.0,
-            broker_resident_mib: None,
-            broker_anonymous_mib: None,
-        }
-    }
-
-    #[test]
-    fn ratios_are_taken_within_a_round() {
-        // The medians would give 200 / 50 = 4; the rounds give 10, 4 and 1.
-        let a = [100.0, 200.0, 300.0].map(|rate| run_at(rate, 1.0)).to_vec();
-        let b = [10.0, 50.0, 300.0].map(|rate| run_at(rate, 2.0)).to_vec();
-        let table = Report { names: vec!["x".into(), "y".into()], runs: vec![a, b] }.to_string();
-        let rate = "| closed loop: rate, msg/s | 200 (100 to 300) | 50 (10 to 300) | 4.000 (1.000 to 10.000) |";
-        assert!(table.contains(rate), "{table}");
-        assert!(table.contains("| closed loop: ack p50, µs | 1 (1 to 1) | 2 (2 to 2) | 0.500 (0.500 to 0.500) |"));
-        assert!(!table.contains("broker CPU") && !table.contains("FAULTS"), "{table}");
     }
 }

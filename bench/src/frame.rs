@@ -1,10 +1,7 @@
-//! Frames as an official Java client writes them, made once and patched for each message; and answers, read
-//! only as far as a measurement needs.
+//! Frames as an official Java client writes them, and answers, read only as far as a measurement needs.
 //!
 //! ```text
-//! request   | length 4 | type 1, header length 3 | header | body |
-//! patched   opaque (JSON: ten digits, so its width never changes), UNIQ_KEY (last 16 of 32 hex digits),
-//!           born timestamp (13 digits), the first bytes of the body where a workload wants them
+//! frame     | length 4 | type 1, header length 3 | header | body |
 //! ```
 //!
 //! This is written apart from `ringmq_net::protocol` on purpose: the load generator must send what clients send,
@@ -17,15 +14,22 @@ use std::fmt;
 pub mod code {
     pub const PULL_MESSAGE: i32 = 11;
     pub const UPDATE_AND_CREATE_TOPIC: i32 = 17;
+    pub const GET_BROKER_CONFIG: i32 = 26;
     pub const GET_BROKER_RUNTIME_INFO: i32 = 28;
     pub const GET_MAX_OFFSET: i32 = 30;
+    pub const GET_MIN_OFFSET: i32 = 31;
     pub const SEND_MESSAGE_V2: i32 = 310;
+    pub const SEND_BATCH_MESSAGE: i32 = 320;
 
     pub const SUCCESS: i32 = 0;
+    pub const REQUEST_CODE_NOT_SUPPORTED: i32 = 3;
     pub const PULL_NOT_FOUND: i32 = 19;
     pub const PULL_RETRY_IMMEDIATELY: i32 = 20;
     pub const PULL_OFFSET_MOVED: i32 = 21;
 }
+
+pub const FLAG_RESPONSE: i32 = 1;
+pub const FLAG_ONE_WAY: i32 = 2;
 
 /// Every opaque of the bench is at least this: ten decimal digits up to `i32::MAX`, and far from the small
 /// numbers a broker gives to its own requests on the same connection.
@@ -41,18 +45,30 @@ const LANGUAGE_JAVA: u8 = 0;
 #[serde(rename_all = "lowercase")]
 pub enum Header {
     Json,
-    Binary,
+    Rocketmq,
 }
 
 /// A whole request frame.
 pub fn request(header: Header, code: i32, opaque: u32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    request_with_flag(header, code, 0, opaque, ext, body)
+}
+
+/// As [`request`], with [`FLAG_ONE_WAY`] or [`FLAG_RESPONSE`].
+pub fn request_with_flag(
+    header: Header,
+    code: i32,
+    flag: i32,
+    opaque: u32,
+    ext: &[(&str, &str)],
+    body: &[u8],
+) -> Vec<u8> {
     let head = match header {
-        Header::Json => json_header(code, opaque, ext),
-        Header::Binary => binary_header(code, opaque, ext),
+        Header::Json => json_header(code, flag, opaque, ext),
+        Header::Rocketmq => binary_header(code, flag, opaque, ext),
     };
     let mut out = Vec::with_capacity(8 + head.len() + body.len());
     out.extend_from_slice(&u32_of(4 + head.len() + body.len()).to_be_bytes());
-    out.extend_from_slice(&((u32::from(header == Header::Binary) << 24) | u32_of(head.len())).to_be_bytes());
+    out.extend_from_slice(&((u32::from(header == Header::Rocketmq) << 24) | u32_of(head.len())).to_be_bytes());
     out.extend_from_slice(&head);
     out.extend_from_slice(body);
     out
@@ -63,7 +79,7 @@ fn u32_of(bytes: usize) -> u32 {
 }
 
 /// Members sorted and nulls left out, as fastjson does it.
-fn json_header(code: i32, opaque: u32, ext: &[(&str, &str)]) -> Vec<u8> {
+fn json_header(code: i32, flag: i32, opaque: u32, ext: &[(&str, &str)]) -> Vec<u8> {
     let mut text = format!("{{\"code\":{code},");
     if !ext.is_empty() {
         text.push_str("\"extFields\":{");
@@ -76,18 +92,19 @@ fn json_header(code: i32, opaque: u32, ext: &[(&str, &str)]) -> Vec<u8> {
         text.push_str("},");
     }
     text.push_str(&format!(
-        "\"flag\":0,\"language\":\"JAVA\",\"opaque\":{opaque},\"serializeTypeCurrentRPC\":\"JSON\",\"version\":{VERSION}}}"
+        "\"flag\":{flag},\"language\":\"JAVA\",\"opaque\":{opaque},\"serializeTypeCurrentRPC\":\"JSON\",\"version\":{VERSION}}}"
     ));
     text.into_bytes()
 }
 
-fn binary_header(code: i32, opaque: u32, ext: &[(&str, &str)]) -> Vec<u8> {
+fn binary_header(code: i32, flag: i32, opaque: u32, ext: &[(&str, &str)]) -> Vec<u8> {
     let mut head = Vec::new();
     head.extend_from_slice(&i16::try_from(code).expect("no code above 32767 is used here").to_be_bytes());
     head.push(LANGUAGE_JAVA);
     head.extend_from_slice(&VERSION.to_be_bytes());
     head.extend_from_slice(&opaque.to_be_bytes());
-    head.extend_from_slice(&[0; 8]); // flag, remark length
+    head.extend_from_slice(&flag.to_be_bytes());
+    head.extend_from_slice(&[0; 4]); // remark length
     let at = head.len();
     head.extend_from_slice(&[0; 4]);
     for (key, value) in ext {
@@ -101,103 +118,15 @@ fn binary_header(code: i32, opaque: u32, ext: &[(&str, &str)]) -> Vec<u8> {
     head
 }
 
-/// What all messages of a run have in common.
-#[derive(Clone, Debug)]
-pub struct SendShape<'a> {
-    pub header: Header,
-    pub group: &'a str,
-    pub topic: &'a str,
-    pub body_bytes: usize,
-    /// Makes the UNIQ_KEYs of this run different from those of any other.
-    pub run_id: u64,
-}
-
-/// SEND_MESSAGE_V2 to one queue, ready but for what changes from message to message.
-pub struct SendTemplate {
-    bytes: Vec<u8>,
-    header: Header,
-    opaque_at: usize,
-    serial_at: usize,
-    born_at: usize,
-    body_at: usize,
-}
-
-const OPAQUE_DIGITS: usize = 10;
-const SERIAL_DIGITS: usize = 16;
-const BORN_DIGITS: usize = 13;
-
-impl SendTemplate {
-    pub fn new(shape: &SendShape<'_>, queue: u32) -> Self {
-        let serial = "0".repeat(SERIAL_DIGITS);
-        let key = format!("{:016X}{serial}", shape.run_id);
-        let born = "1".repeat(BORN_DIGITS);
-        let properties = format!("UNIQ_KEY\u{1}{key}\u{2}WAIT\u{1}true\u{2}TAGS\u{1}TagA");
-        let queue = queue.to_string();
-        let ext = [
-            ("a", shape.group),
-            ("b", shape.topic),
-            ("c", "TBW102"),
-            ("d", "4"),
-            ("e", &queue),
-            ("f", "0"),
-            ("g", &born),
-            ("h", "0"),
-            ("i", &properties),
-            ("j", "0"),
-            ("k", "false"),
-            ("m", "false"),
-        ];
-        let body: Vec<u8> = (b'a'..=b'z').cycle().take(shape.body_bytes).collect();
-        let bytes = request(shape.header, code::SEND_MESSAGE_V2, OPAQUE_BASE, &ext, &body);
-        let opaque_at = match shape.header {
-            Header::Json => find(&bytes, format!("\"opaque\":{OPAQUE_BASE}").as_bytes()) + "\"opaque\":".len(),
-            Header::Binary => 8 + 5,
-        };
-        let serial_at = find(&bytes, key.as_bytes()) + key.len() - SERIAL_DIGITS;
-        let born_at = find(&bytes, born.as_bytes());
-        let body_at = bytes.len() - shape.body_bytes;
-        Self { bytes, header: shape.header, opaque_at, serial_at, born_at, body_at }
-    }
-
-    pub fn frame_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Appends one frame and gives back its body, to be patched further. `opaque` must have ten digits.
-    pub fn append<'o>(&self, out: &'o mut Vec<u8>, opaque: u32, serial: u64, born_ms: u64) -> &'o mut [u8] {
-        debug_assert!((OPAQUE_BASE..=i32::MAX as u32).contains(&opaque));
-        let start = out.len();
-        out.extend_from_slice(&self.bytes);
-        let frame = &mut out[start..];
-        match self.header {
-            Header::Json => digits(&mut frame[self.opaque_at..self.opaque_at + OPAQUE_DIGITS], u64::from(opaque)),
-            Header::Binary => frame[self.opaque_at..self.opaque_at + 4].copy_from_slice(&opaque.to_be_bytes()),
-        }
-        hex_digits(&mut frame[self.serial_at..self.serial_at + SERIAL_DIGITS], serial);
-        digits(&mut frame[self.born_at..self.born_at + BORN_DIGITS], born_ms);
-        &mut frame[self.body_at..]
-    }
-}
-
-fn find(bytes: &[u8], part: &[u8]) -> usize {
-    search(bytes, part).expect("the template holds what it was made of")
-}
-
-fn search(bytes: &[u8], part: &[u8]) -> Option<usize> {
+pub(crate) fn search(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }
 
-fn digits(field: &mut [u8], mut value: u64) {
+/// Writes a number over a field of decimal digits.
+pub(crate) fn digits(field: &mut [u8], mut value: u64) {
     for digit in field.iter_mut().rev() {
         *digit = b'0' + (value % 10) as u8;
         value /= 10;
-    }
-}
-
-fn hex_digits(field: &mut [u8], mut value: u64) {
-    for digit in field.iter_mut().rev() {
-        *digit = b"0123456789ABCDEF"[(value & 15) as usize];
-        value >>= 4;
     }
 }
 
@@ -225,10 +154,11 @@ fn split(frame: &[u8]) -> Result<(Header, &[u8], &[u8]), FrameFault> {
     let header_bytes = (word & 0xFF_FFFF) as usize;
     let header = match word >> 24 {
         0 => Header::Json,
-        1 => Header::Binary,
+        1 => Header::Rocketmq,
         other => return Err(fault(format!("serialize type {other}"))),
     };
-    let (head, body) = frame[8..].split_at_checked(header_bytes).ok_or_else(|| fault("header longer than its frame"))?;
+    let (head, body) =
+        frame[8..].split_at_checked(header_bytes).ok_or_else(|| fault("header longer than its frame"))?;
     Ok((header, head, body))
 }
 
@@ -241,39 +171,48 @@ fn be_u64(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct Seen<'a> {
     pub code: i32,
     pub opaque: u32,
+    pub flag: i32,
     pub body: &'a [u8],
 }
 
-/// Reads code and opaque and nothing else. It remembers where it found them: answers of one kind from one broker
-/// look alike, so nearly every frame is read by two comparisons, whatever order the broker writes its members in.
+/// Reads code, opaque and flag and nothing else. It remembers where it found them: answers of one kind from one broker
+/// look alike, so nearly every frame is read by three comparisons, whatever order the broker writes its members in.
 #[derive(Default)]
-pub struct AnswerScanner {
+pub struct Scanner {
     code_at: usize,
     opaque_from_end: usize,
+    flag_from_end: usize,
 }
 
-impl AnswerScanner {
-    pub fn scan<'a>(&mut self, frame: &'a [u8]) -> Result<Answer<'a>, FrameFault> {
+impl Scanner {
+    pub fn scan<'a>(&mut self, frame: &'a [u8]) -> Result<Seen<'a>, FrameFault> {
         let (header, head, body) = split(frame)?;
-        if header == Header::Binary {
+        if header == Header::Rocketmq {
             if head.len() < 21 {
                 return Err(fault("binary header below 21 bytes"));
             }
             let code = i32::from(i16::from_be_bytes([head[0], head[1]]));
-            return Ok(Answer { code, opaque: be_u32(head, 5), body });
+            return Ok(Seen { code, opaque: be_u32(head, 5), flag: be_u32(head, 9) as i32, body });
         }
-        let code_at = place(head, b"\"code\":", self.code_at)?;
-        let opaque_at = place(head, b"\"opaque\":", head.len().saturating_sub(self.opaque_from_end))?;
+        let code_at = place(head, CODE, self.code_at)?;
+        let opaque_at = place(head, OPAQUE, head.len().saturating_sub(self.opaque_from_end))?;
+        let flag_at = place(head, FLAG, head.len().saturating_sub(self.flag_from_end))?;
         self.code_at = code_at;
         self.opaque_from_end = head.len() - opaque_at;
-        let code = number(&head[code_at + b"\"code\":".len()..])?;
-        let opaque = number(&head[opaque_at + b"\"opaque\":".len()..])?;
-        Ok(Answer { code: code as i32, opaque: opaque as u32, body })
+        self.flag_from_end = head.len() - flag_at;
+        let code = number(&head[code_at + CODE.len()..])?;
+        let opaque = number(&head[opaque_at + OPAQUE.len()..])?;
+        let flag = number(&head[flag_at + FLAG.len()..])?;
+        Ok(Seen { code: code as i32, opaque: opaque as u32, flag: flag as i32, body })
     }
 }
+
+const CODE: &[u8] = b"\"code\":";
+const OPAQUE: &[u8] = b"\"opaque\":";
+const FLAG: &[u8] = b"\"flag\":";
 
 /// A quote inside a JSON string is escaped, so a quoted key with its colon is never met inside a value.
 fn place(head: &[u8], key: &[u8], hint: usize) -> Result<usize, FrameFault> {
@@ -344,7 +283,7 @@ pub fn decode(frame: &[u8]) -> Result<Decoded<'_>, FrameFault> {
                 body,
             })
         }
-        Header::Binary => decode_binary(head, body),
+        Header::Rocketmq => decode_binary(head, body),
     }
 }
 
@@ -430,46 +369,6 @@ fn pulled_one(bytes: &[u8]) -> Result<(Pulled<'_>, &[u8]), FrameFault> {
 mod tests {
     use super::*;
 
-    fn shape(header: Header) -> SendShape<'static> {
-        SendShape { header, group: "g", topic: "T", body_bytes: 40, run_id: 0xABCD }
-    }
-
-    #[test]
-    fn a_json_request_is_what_the_java_client_writes() {
-        let frame = request(Header::Json, 28, 7, &[("a", "x\u{1}y"), ("b", "\"")], b"BODY");
-        let head = br#"{"code":28,"extFields":{"a":"x\u0001y","b":"\""},"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":407}"#;
-        assert_eq!(be_u32(&frame, 0) as usize, 4 + head.len() + 4);
-        assert_eq!(be_u32(&frame, 4) as usize, head.len());
-        assert_eq!(&frame[8..8 + head.len()], head);
-        assert_eq!(&frame[8 + head.len()..], b"BODY");
-    }
-
-    #[test]
-    fn a_patched_template_reads_back_in_both_encodings() {
-        for header in [Header::Json, Header::Binary] {
-            let template = SendTemplate::new(&shape(header), 3);
-            let mut out = b"before".to_vec();
-            // opaque, serial, born
-            for (opaque, serial, born) in
-                [(OPAQUE_BASE, 0, 1_700_000_000_000), (i32::MAX as u32, u64::MAX, 9_999_999_999_999)]
-            {
-                let start = out.len();
-                let body = template.append(&mut out, opaque, serial, born);
-                body[..3].copy_from_slice(b"123");
-                let frame = &out[start..];
-                assert_eq!(frame.len(), template.frame_bytes());
-                let read = decode(frame).unwrap();
-                assert_eq!((read.code, read.opaque, read.is_response), (310, opaque, false));
-                assert_eq!(read.ext_number("g").unwrap(), born as i64);
-                assert_eq!(read.ext["e"], "3");
-                let key = format!("{:016X}{serial:016X}", 0xABCD);
-                assert_eq!(read.ext["i"], format!("UNIQ_KEY\u{1}{key}\u{2}WAIT\u{1}true\u{2}TAGS\u{1}TagA"));
-                assert_eq!(read.body.len(), 40);
-                assert!(read.body.starts_with(b"123defg"));
-            }
-        }
-    }
-
     fn json_frame(head: &str) -> Vec<u8> {
         let mut frame = ((4 + head.len()) as u32).to_be_bytes().to_vec();
         frame.extend_from_slice(&(head.len() as u32).to_be_bytes());
@@ -479,13 +378,17 @@ mod tests {
 
     #[test]
     fn the_scanner_reads_every_order_of_members() {
-        let mut scanner = AnswerScanner::default();
+        let mut scanner = Scanner::default();
         // header, code, opaque; one scanner for all, so each hint but the second's is wrong
         for (head, code, opaque) in [
             (r#"{"code":0,"extFields":{"queueId":"1"},"flag":1,"opaque":1073741824,"version":407}"#, 0, OPAQUE_BASE),
-            (r#"{"code":0,"extFields":{"queueId":"2"},"flag":1,"opaque":1073741825,"version":407}"#, 0, OPAQUE_BASE + 1),
+            (
+                r#"{"code":0,"extFields":{"queueId":"2"},"flag":1,"opaque":1073741825,"version":407}"#,
+                0,
+                OPAQUE_BASE + 1,
+            ),
             (r#"{"opaque": -1, "version":407,"flag":1,"code": 208}"#, 208, u32::MAX),
-            (r#"{"remark":"\"code\":5 \"opaque\":6","opaque":12,"code":1}"#, 1, 12),
+            (r#"{"remark":"\"code\":5 \"opaque\":6","opaque":12,"code":1,"flag":3}"#, 1, 12),
         ] {
             let frame = json_frame(head);
             let answer = scanner.scan(&frame).unwrap();
@@ -499,9 +402,9 @@ mod tests {
 
     #[test]
     fn the_scanner_reads_binary_answers() {
-        let frame = request(Header::Binary, -3, 77, &[], b"xy");
-        let answer = AnswerScanner::default().scan(&frame).unwrap();
-        assert_eq!(answer, Answer { code: -3, opaque: 77, body: b"xy" });
+        let frame = request(Header::Rocketmq, -3, 77, &[], b"xy");
+        let answer = Scanner::default().scan(&frame).unwrap();
+        assert_eq!(answer, Seen { code: -3, opaque: 77, flag: 0, body: b"xy" });
     }
 
     fn record(queue: u32, offset: u64, is_ipv6: bool, body: &[u8]) -> Vec<u8> {

@@ -36,8 +36,12 @@
 
 pub mod client;
 pub mod compare;
+pub mod disk;
+pub mod echo;
+pub mod environment;
 pub mod frame;
 pub mod latency;
 pub mod peer;
 pub mod process;
+pub mod template;
 pub mod workload;

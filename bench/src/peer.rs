@@ -1,5 +1,5 @@
-//! Brokers that `compare` starts, each with a name server of its own kind, on loopback ports and in a folder that
-//! is deleted with them.
+//! Brokers that `compare` starts, on loopback ports and in a folder that is deleted with them: ringmq with its name
+//! server in one process, Java with a name server beside it, or the echo server of this binary.
 //!
 //! ```text
 //! <work dir>/ringmq-bench-XXXX/         deleted at the end, and when the bench is told to stop
@@ -33,11 +33,20 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(1);
 
-/// `ringmq:PATH` of the binary, or `java:DIR` of the jars.
+/// `ringmq:PATH` of the binary, `java` or `java:DIR` of the jars, `echo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ringmq(PathBuf),
-    Java(PathBuf),
+    Java(Jars),
+    Echo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Jars {
+    Dir(PathBuf),
+    /// As Maven resolves bench/java/pom.xml.
+    Maven,
+    Classpath(String),
 }
 
 impl FromStr for Kind {
@@ -46,8 +55,10 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("ringmq", path)) if !path.is_empty() => Ok(Self::Ringmq(path.into())),
-            Some(("java", dir)) if !dir.is_empty() => Ok(Self::Java(dir.into())),
-            _ => Err("ringmq:PATH of the binary, or java:DIR of the jars".into()),
+            Some(("java", dir)) if !dir.is_empty() => Ok(Self::Java(Jars::Dir(dir.into()))),
+            None if text == "java" => Ok(Self::Java(Jars::Maven)),
+            None if text == "echo" => Ok(Self::Echo),
+            _ => Err("ringmq:PATH of the binary, java, java:DIR of the jars, or echo".into()),
         }
     }
 }
@@ -56,15 +67,79 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ringmq(path) => write!(f, "ringmq ({})", path.display()),
-            Self::Java(dir) => write!(f, "Java broker {}", java_version(dir).unwrap_or_default()),
+            Self::Java(jars) => write!(f, "Java broker {}", jars.version().unwrap_or_default()),
+            Self::Echo => f.write_str("echo server, stores nothing"),
         }
     }
+}
+
+impl Kind {
+    /// Finds the binary or the jars, so that nothing is resolved between measurements.
+    ///
+    /// # Errors
+    /// They are not there, or Maven does not resolve them.
+    pub fn resolved(&self) -> io::Result<Self> {
+        match self {
+            Self::Ringmq(path) => fs::canonicalize(path).map(Self::Ringmq).map_err(|error| {
+                io::Error::other(format!("{}: {error}; build it with cargo build --release", path.display()))
+            }),
+            Self::Java(jars) => jars.resolved().map(Self::Java),
+            Self::Echo => Ok(Self::Echo),
+        }
+    }
+}
+
+impl Jars {
+    fn resolved(&self) -> io::Result<Self> {
+        let classpath = match self {
+            Self::Dir(dir) => {
+                let dir = fs::canonicalize(dir)?;
+                java_version(&dir)
+                    .ok_or_else(|| io::Error::other(format!("no rocketmq-broker-*.jar in {}", dir.display())))?;
+                format!("{}/*", dir.display())
+            }
+            Self::Maven => maven_classpath()?,
+            Self::Classpath(text) => text.clone(),
+        };
+        Ok(Self::Classpath(classpath))
+    }
+
+    fn version(&self) -> Option<String> {
+        match self {
+            Self::Dir(dir) => java_version(dir),
+            Self::Maven => None,
+            Self::Classpath(text) => match text.strip_suffix("/*") {
+                Some(dir) => java_version(Path::new(dir)),
+                None => text.split([':', '/']).find_map(version_of_jar),
+            },
+        }
+    }
+}
+
+/// Of the published artefacts; Maven downloads what its local repository has not.
+fn maven_classpath() -> io::Result<String> {
+    let pom = concat!(env!("CARGO_MANIFEST_DIR"), "/java/pom.xml");
+    let file = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new("mvn");
+    command.args(["-q", "-B", "-f", pom, "dependency:build-classpath", "-DincludeScope=runtime"]);
+    command.arg(format!("-Dmdep.outputFile={}", file.path().display()));
+    let output = command.output().map_err(|error| io::Error::other(format!("mvn does not start: {error}")))?;
+    let classpath = fs::read_to_string(file.path())?;
+    if !output.status.success() || classpath.is_empty() {
+        let printed = String::from_utf8_lossy(&output.stdout);
+        return Err(io::Error::other(format!("mvn -f {pom} ended with {}:\n{}", output.status, tail(&printed, 20))));
+    }
+    Ok(classpath.trim().to_owned())
 }
 
 /// From the name of the jar, `rocketmq-broker-4.9.7.jar`.
 fn java_version(dir: &Path) -> Option<String> {
     let mut names = fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.find_map(|name| Some(name.strip_prefix("rocketmq-broker-")?.strip_suffix(".jar")?.to_owned()))
+    names.find_map(|name| version_of_jar(&name))
+}
+
+fn version_of_jar(name: &str) -> Option<String> {
+    Some(name.strip_prefix("rocketmq-broker-")?.strip_suffix(".jar")?.to_owned())
 }
 
 /// What a started broker is told beyond addresses and folders.
@@ -74,12 +149,14 @@ pub struct Options {
     pub free_gib_min: u64,
     /// Lines of broker.conf.
     pub properties: Vec<String>,
+    /// Of Java's broker, as -Xmx takes it.
+    pub java_heap: String,
 }
 
 /// A running broker. Stopped, and its folder deleted, when dropped.
 pub struct Peer {
     broker: Process,
-    namesrv: Process,
+    namesrv: Option<Process>,
     dir: TempDir,
     pub address: SocketAddr,
     /// From the start of the process to its first answer.
@@ -106,18 +183,42 @@ impl Peer {
             fs::write(home.join(format!("conf/logback_{name}.xml")), logback(&home.join(format!("{name}.log"))))?;
         }
 
-        let namesrv_address = local(ports.namesrv);
-        let mut command = kind.command(Role::Namesrv, &home)?;
-        command.arg("-c").arg(&namesrv_conf);
-        let mut namesrv = Process::start(command, &dir.path().join("namesrv.out"))?;
-        namesrv.wait_until(|| TcpStream::connect(namesrv_address).is_ok())?;
-
+        let namesrv = match kind {
+            Kind::Java(jars) => {
+                let mut command = java_command(jars, Role::Namesrv, &home, &options.java_heap)?;
+                command.arg("-c").arg(&namesrv_conf);
+                let mut namesrv = Process::start(command, &dir.path().join("namesrv.out"))?;
+                namesrv.wait_until(|| TcpStream::connect(local(ports.namesrv)).is_ok())?;
+                Some(namesrv)
+            }
+            Kind::Ringmq(_) | Kind::Echo => None,
+        };
+        let mut command = match kind {
+            Kind::Java(jars) => {
+                let mut command = java_command(jars, Role::Broker, &home, &options.java_heap)?;
+                command.arg("-c").arg(&broker_conf).arg("-n").arg(local(ports.namesrv).to_string());
+                command
+            }
+            Kind::Ringmq(path) => {
+                let mut command = Command::new(path);
+                command.arg("standalone").arg("-c").arg(&broker_conf);
+                command.arg("--store").arg(dir.path().join("store"));
+                command.arg("--listen-port").arg(ports.broker.to_string());
+                command.arg("--namesrv-port").arg(ports.namesrv.to_string());
+                command
+            }
+            Kind::Echo => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("echo").arg("--listen").arg(local(ports.broker).to_string());
+                command
+            }
+        };
+        // Default folders must not be the user's.
+        command.env("HOME", &home).env_remove("NAMESRV_ADDR").current_dir(&home);
         let address = local(ports.broker);
-        let mut command = kind.command(Role::Broker, &home)?;
-        command.arg("-c").arg(&broker_conf).arg("-n").arg(namesrv_address.to_string());
         let started = Instant::now();
         let mut broker = Process::start(command, &dir.path().join("broker.out"))?;
-        broker.wait_until(|| Client::connect(address).and_then(|mut client| client.runtime_info()).is_ok())?;
+        broker.wait_until(|| Client::connect(address).and_then(|mut client| client.ping()).is_ok())?;
         let ready = started.elapsed();
         Ok(Self { broker, namesrv, dir, address, ready })
     }
@@ -134,7 +235,7 @@ impl Peer {
         let started = Instant::now();
         self.broker.end()?;
         let took = started.elapsed();
-        self.namesrv.end()?;
+        self.namesrv.as_mut().map_or(Ok(()), Process::end)?;
         Ok(took)
     }
 }
@@ -143,7 +244,7 @@ impl Drop for Peer {
     fn drop(&mut self) {
         // The processes must be gone before their folder; what they say about it was said by `stop`.
         let _ = self.broker.end();
-        let _ = self.namesrv.end();
+        let _ = self.namesrv.as_mut().map(Process::end);
         started().dir = None;
         // A folder that cannot be deleted is said, because it is gigabytes.
         if let Err(error) = fs::remove_dir_all(self.dir.path()) {
@@ -328,36 +429,18 @@ enum Role {
     Namesrv,
 }
 
-impl Kind {
-    fn command(&self, role: Role, home: &Path) -> io::Result<Command> {
-        let mut command = match self {
-            Self::Ringmq(path) => {
-                let mut command = Command::new(fs::canonicalize(path).map_err(|error| {
-                    io::Error::other(format!("{}: {error}; build it with cargo build --release", path.display()))
-                })?);
-                command.arg(if role == Role::Broker { "broker" } else { "namesrv" });
-                command
-            }
-            Self::Java(dir) => {
-                if java_version(dir).is_none() {
-                    return Err(io::Error::other(format!("no rocketmq-broker-*.jar in {}", dir.display())));
-                }
-                let mut command = Command::new(java());
-                command.args(java_flags(role, home));
-                let jars = fs::canonicalize(dir)?;
-                command.arg("-cp").arg(format!("{}/conf:{}/*", home.display(), jars.display()));
-                command.arg(match role {
-                    Role::Broker => "org.apache.rocketmq.broker.BrokerStartup",
-                    Role::Namesrv => "org.apache.rocketmq.namesrv.NamesrvStartup",
-                });
-                command.env("ROCKETMQ_HOME", home).env_remove("JAVA_TOOL_OPTIONS");
-                command
-            }
-        };
-        // Default folders must not be the user's.
-        command.env("HOME", home).env_remove("NAMESRV_ADDR").current_dir(home);
-        Ok(command)
-    }
+fn java_command(jars: &Jars, role: Role, home: &Path, heap: &str) -> io::Result<Command> {
+    let Jars::Classpath(classpath) = jars.resolved()? else { unreachable!("resolved jars are a class path") };
+    let mut command = Command::new(java());
+    command.args(java_flags(role, home, heap));
+    command.arg("-cp").arg(format!("{}/conf:{classpath}", home.display()));
+    command.arg(match role {
+        Role::Broker => "org.apache.rocketmq.broker.BrokerStartup",
+        Role::Namesrv => "org.apache.rocketmq.namesrv.NamesrvStartup",
+    });
+    command.env("ROCKETMQ_HOME", home).env_remove("JAVA_TOOL_OPTIONS");
+    command.env("HOME", home).env_remove("NAMESRV_ADDR").current_dir(home);
+    Ok(command)
 }
 
 fn java() -> OsString {
@@ -367,13 +450,13 @@ fn java() -> OsString {
     }
 }
 
-/// As bin/runbroker.sh of 4.9.7 sets them for a Java above 8, with the heap this comparison is defined for, without
-/// the garbage collector's log, and with the two doors that 4.9 needs on Java 17.
-fn java_flags(role: Role, home: &Path) -> Vec<String> {
+/// As bin/runbroker.sh of 4.9.7 sets them for a Java above 8, with the heap asked for, without the garbage collector's
+/// log, and with the two doors that 4.9 needs on Java 17.
+fn java_flags(role: Role, home: &Path, heap: &str) -> Vec<String> {
     let own: &[&str] = match role {
         Role::Broker => &[
-            "-Xms4g",
-            "-Xmx4g",
+            &format!("-Xms{heap}"),
+            &format!("-Xmx{heap}"),
             "-XX:+UseG1GC",
             "-XX:G1HeapRegionSize=16m",
             "-XX:G1ReservePercent=25",
@@ -420,10 +503,22 @@ mod tests {
     #[test]
     fn kinds_are_read_from_text() {
         assert_eq!("ringmq:a/b".parse(), Ok(Kind::Ringmq("a/b".into())));
-        assert_eq!("java:/x:y".parse(), Ok(Kind::Java("/x:y".into())));
-        for bad in ["", "java", "java:", "go:x"] {
+        assert_eq!("java:/x:y".parse(), Ok(Kind::Java(Jars::Dir("/x:y".into()))));
+        assert_eq!("java".parse(), Ok(Kind::Java(Jars::Maven)));
+        assert_eq!("echo".parse(), Ok(Kind::Echo));
+        for bad in ["", "java:", "go:x", "ringmq"] {
             assert!(bad.parse::<Kind>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_version_of_java_is_read_from_its_jars() {
+        let jars = Jars::Classpath("/m2/a-1.jar:/m2/rocketmq-broker/4.9.7/rocketmq-broker-4.9.7.jar:/m2/b.jar".into());
+        assert_eq!(jars.version().as_deref(), Some("4.9.7"));
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Jars::Dir(dir.path().into()).resolved().is_err());
+        fs::write(dir.path().join("rocketmq-broker-5.3.3.jar"), "").unwrap();
+        assert_eq!(Jars::Dir(dir.path().into()).resolved().unwrap().version().as_deref(), Some("5.3.3"));
     }
 
     #[test]

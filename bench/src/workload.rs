@@ -1,11 +1,15 @@
 //! What the workloads share: the broker they talk to, the shape of their messages, and what a run cost.
 
+pub mod consume;
 pub mod e2e;
 pub mod produce;
+mod schedule;
+pub mod stored;
 
 use crate::client::Client;
-use crate::frame::{self, Header, SendShape, SendTemplate};
+use crate::frame::{self, Header};
 use crate::process::{self, Memory, Usage};
+use crate::template::{self, SendShape, SendTemplate, TAG_COUNT_MAX};
 use ringmq_net::reactor::ReactorConfig;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,40 +34,67 @@ pub struct Target {
     /// Process of a broker on this machine, for its processor time and memory
     #[arg(long)]
     pub broker_pid: Option<u32>,
-    /// Topic, created before the run
+    /// Topic, created before the run; of several, each has its number appended
     #[arg(long, default_value = "RingmqBench")]
     pub topic: String,
-    /// Queues of the topic, used in turn
+    /// Topics, used in turn
+    #[arg(long = "topics", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub topic_count: u32,
+    /// Queues of a topic, used in turn
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: u32,
-    /// Bytes of a message body
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
-    pub size: u32,
     /// Encoding of the request headers
     #[arg(long, value_enum, default_value = "json")]
     pub header: Header,
-    /// Connections that send
+    /// Connections of the workload
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub connections: u32,
 }
 
+/// What is in a message.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Payload {
+    /// Bytes of a message body
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    pub size: u32,
+    /// Different tags, spread evenly; 0 sends none
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(TAG_COUNT_MAX)))]
+    pub tags: u32,
+    /// Seed of the letters in the bodies
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
 impl Target {
-    fn create_topic(&self) -> io::Result<Client> {
+    pub fn topics(&self) -> Vec<String> {
+        match self.topic_count {
+            1 => vec![self.topic.clone()],
+            count => (0..count).map(|number| format!("{}_{number}", self.topic)).collect(),
+        }
+    }
+
+    fn create_topics(&self) -> io::Result<Client> {
         let mut client = Client::connect(self.broker)?;
-        client.create_topic(&self.topic, self.queues)?;
+        for topic in self.topics() {
+            client.create_topic(&topic, self.queues)?;
+        }
         Ok(client)
     }
 
-    /// One for each queue.
-    fn templates(&self, run_id: u64) -> Vec<SendTemplate> {
+    /// One for each queue: the same queue of all topics first, then the next queue.
+    fn templates(&self, payload: &Payload, messages: u32, is_one_way: bool, run_id: u64) -> Vec<SendTemplate> {
         let shape = SendShape {
             header: self.header,
             group: "ringmq_bench_producer",
-            topic: &self.topic,
-            body_bytes: self.size as usize,
+            messages,
+            tags: payload.tags,
+            is_one_way,
             run_id,
+            body: template::body(payload.size as usize, payload.seed),
         };
-        (0..self.queues).map(|queue| SendTemplate::new(&shape, queue)).collect()
+        let topics = self.topics();
+        let of_queue = |queue| topics.iter().map(move |topic| (topic, queue));
+        (0..self.queues).flat_map(of_queue).map(|(topic, queue)| SendTemplate::new(&shape, topic, queue)).collect()
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -84,7 +115,7 @@ fn reactor_config() -> ReactorConfig {
 }
 
 /// What is measured beside the latencies between the start and the end of the measured part.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Cost {
     pub seconds: f64,
     pub messages: u64,
@@ -101,7 +132,7 @@ pub struct Cost {
 
 impl Cost {
     fn new(used: &Usage, messages: u64, seconds: f64, broker_pid: Option<u32>) -> Self {
-        let per_message = |time: Duration| time.as_secs_f64() * 1e6 / messages as f64;
+        let per_message = |time: Duration| time.as_secs_f64() * 1e6 / messages.max(1) as f64;
         let cores = |time: Duration| time.as_secs_f64() / seconds;
         let memory = broker_pid.and_then(|pid| process::memory(pid).ok());
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -121,6 +152,13 @@ impl Cost {
     }
 }
 
+impl Cost {
+    /// Then the figures may be the client's limit and not the broker's.
+    pub fn is_client_busy(&self) -> bool {
+        self.own_cores > OWN_CORES_MAX
+    }
+}
+
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seconds, messages, rate_per_s, own_us_per_message, own_cores, .. } = self;
@@ -137,7 +175,7 @@ impl fmt::Display for Cost {
         if let (Some(resident), Some(anonymous)) = (self.broker_resident_mib, self.broker_anonymous_mib) {
             writeln!(f, "memory    {resident:.0} MiB resident, {anonymous:.0} MiB of it anonymous")?;
         }
-        if *own_cores > OWN_CORES_MAX {
+        if self.is_client_busy() {
             writeln!(f, "WARNING   the client used {own_cores:.2} of a core: this run may have measured the client")?;
         }
         Ok(())
@@ -152,6 +190,8 @@ pub struct Faults {
     pub first_remark: Option<String>,
     /// Requests without an answer when the run ended or their connection closed.
     pub unanswered: u64,
+    /// Requests of an open loop that were due and never sent, because too many waited for their answers.
+    pub unsent: u64,
     /// Frames that could not be read or belong to no open request.
     pub unexpected: u64,
     pub connections_closed: u64,
@@ -159,7 +199,7 @@ pub struct Faults {
 
 impl Faults {
     pub fn is_empty(&self) -> bool {
-        self.codes.is_empty() && self.unanswered == 0 && self.unexpected == 0 && self.connections_closed == 0
+        self.codes.is_empty() && self.unanswered + self.unsent + self.unexpected + self.connections_closed == 0
     }
 
     fn refused(&mut self, code: i32, frame: &[u8]) {
@@ -183,6 +223,7 @@ impl fmt::Display for Faults {
         }
         for (count, what) in [
             (self.unanswered, "requests without an answer"),
+            (self.unsent, "requests were due and never sent: the broker did not keep up"),
             (self.unexpected, "frames that answer nothing"),
             (self.connections_closed, "connections closed by the broker"),
         ] {

@@ -13,10 +13,13 @@
 //! The body says which run a message belongs to, its number and its intended time, so what is lost, comes twice or
 //! is foreign is seen: | run id 8 | number 8 | intended 8, monotonic ns | filler |
 
-use super::{Cost, DRAIN, Faults, SILENCE, Target, reactor_config, run_id};
-use crate::frame::{self, Answer, AnswerScanner, OPAQUE_BASE, OPAQUE_BITS, Pulled, SendTemplate, code};
+use super::schedule::Schedule;
+use super::{Cost, DRAIN, Faults, Payload, SILENCE, Target, reactor_config, run_id};
+use crate::environment::BrokerFacts;
+use crate::frame::{self, OPAQUE_BASE, OPAQUE_BITS, Pulled, Scanner, Seen, code};
 use crate::latency::{Latency, Summary};
 use crate::process::Usage;
+use crate::template::SendTemplate;
 use ringmq_net::reactor::{ConnId, Outbound, Port, Reactor, Service};
 use serde::Serialize;
 use std::fmt;
@@ -41,6 +44,8 @@ const BURST_MAX: u64 = 1024;
 pub struct Settings {
     #[command(flatten)]
     pub target: Target,
+    #[command(flatten)]
+    pub payload: Payload,
     /// Messages a second
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub rate: u64,
@@ -54,6 +59,7 @@ pub struct Settings {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    pub broker: BrokerFacts,
     pub cost: Cost,
     pub ack: Summary,
     pub end_to_end: Summary,
@@ -79,6 +85,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { acknowledged, pulled, lost, repeated, foreign, .. } = self;
+        writeln!(f, "promise   {}", self.broker)?;
         write!(f, "{}", self.cost)?;
         writeln!(f, "ack       {}", self.ack)?;
         writeln!(f, "e2e       {}", self.end_to_end)?;
@@ -88,19 +95,6 @@ impl fmt::Display for Report {
             "messages  {acknowledged} acknowledged, {pulled} pulled: {lost} lost, {repeated} twice, {foreign} foreign"
         )?;
         write!(f, "{}", self.faults)
-    }
-}
-
-/// When which message is due. Number `n` is due `n / rate` seconds after the start.
-#[derive(Clone, Copy)]
-struct Schedule {
-    start_ns: u64,
-    rate: u64,
-}
-
-impl Schedule {
-    fn intended_ns(&self, number: u64) -> u64 {
-        self.start_ns + (u128::from(number) * 1_000_000_000 / u128::from(self.rate)) as u64
     }
 }
 
@@ -115,6 +109,8 @@ enum Phase {
 /// A place in one queue and the pull that asks for it.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
+    topic: usize,
+    queue: u32,
     offset: u64,
     generation: u32,
     /// After a refusal.
@@ -132,9 +128,10 @@ struct EndToEnd<'a> {
     settings: &'a Settings,
     run_id: u64,
     templates: Vec<SendTemplate>,
+    topics: Vec<String>,
     /// The first pulls, the others send.
     connections: Vec<ConnId>,
-    scanner: AnswerScanner,
+    scanner: Scanner,
     schedule: Option<Schedule>,
     phase: Phase,
     /// By number.
@@ -164,25 +161,41 @@ struct EndToEnd<'a> {
 /// The broker cannot be reached, does not create the topic, closes connections or falls silent.
 pub fn run(settings: &Settings) -> io::Result<Report> {
     let target = &settings.target;
-    if (target.size as usize) < STAMP_BYTES {
-        return Err(io::Error::other(format!("a body holds a stamp of {STAMP_BYTES} bytes, size is {}", target.size)));
+    if (settings.payload.size as usize) < STAMP_BYTES {
+        return Err(io::Error::other(format!(
+            "a body holds a stamp of {STAMP_BYTES} bytes, size is {}",
+            settings.payload.size
+        )));
     }
     let total = settings.rate * (settings.warmup + settings.seconds);
     if total > u64::from(PULL_BIT) {
         return Err(io::Error::other(format!("{total} messages in one run, limit {PULL_BIT}")));
     }
-    let mut client = target.create_topic()?;
-    let cursors = (0..target.queues)
-        .map(|queue| Ok(Cursor { offset: client.max_offset(&target.topic, queue)?, ..Cursor::default() }))
-        .collect::<io::Result<Vec<_>>>()?;
+    let broker = BrokerFacts::read(target.broker);
+    let mut client = target.create_topics()?;
+    let topics = target.topics();
+    let mut cursors = Vec::new();
+    // In the order of the templates.
+    for queue in 0..target.queues {
+        for topic in 0..topics.len() {
+            let offset = client
+                .max_offset(&topics[topic], queue)?
+                .ok_or_else(|| io::Error::other("the server gives no ends of queues, so nothing can be pulled"))?;
+            cursors.push(Cursor { topic, queue, offset, ..Cursor::default() });
+        }
+    }
     drop(client);
+    if cursors.len() > QUEUE_COUNT_MAX as usize {
+        return Err(io::Error::other(format!("{} queues of all topics, limit {QUEUE_COUNT_MAX}", cursors.len())));
+    }
     let run_id = run_id();
     let mut service = EndToEnd {
         settings,
         run_id,
-        templates: target.templates(run_id),
+        templates: target.templates(&settings.payload, 1, false, run_id),
+        topics,
         connections: Vec::new(),
-        scanner: AnswerScanner::default(),
+        scanner: Scanner::default(),
         schedule: None,
         phase: Phase::WarmUp,
         fates: Vec::with_capacity(total as usize),
@@ -210,17 +223,18 @@ pub fn run(settings: &Settings) -> io::Result<Report> {
         reactor.adopt(target.connect()?, Port(u8::MAX), &mut service);
     }
     reactor.run(&mut service).map_err(io::Error::other)?;
-    service.report()
+    service.report(broker)
 }
 
 impl EndToEnd<'_> {
-    fn report(mut self) -> io::Result<Report> {
+    fn report(mut self, broker: BrokerFacts) -> io::Result<Report> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
         let cost = self.cost.ok_or_else(|| io::Error::other("the run ended before its measured part did"))?;
         self.faults.unanswered += self.fates.iter().filter(|fate| !fate.is_answered).count() as u64;
         Ok(Report {
+            broker,
             cost,
             ack: self.ack.summary(),
             end_to_end: self.end_to_end.summary(),
@@ -256,10 +270,10 @@ impl EndToEnd<'_> {
                 break;
             }
             let connection = 1 + (number % u64::from(self.settings.target.connections)) as usize;
-            let queue = (number % u64::from(self.settings.target.queues)) as usize;
+            let index = (number % self.templates.len() as u64) as usize;
             self.fates.push(Fate::default());
             let Some(outbox) = out.buffer(self.connections[connection]) else { continue };
-            let body = self.templates[queue].append(outbox, send_opaque(number), number, now.wall_ms);
+            let body = self.templates[index].append(outbox, send_opaque(number), number, now.wall_ms);
             for (at, value) in [(0, self.run_id), (8, number), (16, intended_ns)] {
                 body[at..at + 8].copy_from_slice(&value.to_be_bytes());
             }
@@ -269,23 +283,24 @@ impl EndToEnd<'_> {
         }
     }
 
-    fn pull(&mut self, queue: u32, out: &mut Outbound<'_>) {
-        let cursor = &mut self.cursors[queue as usize];
+    /// `index` is that of the cursor.
+    fn pull(&mut self, index: u32, out: &mut Outbound<'_>) {
+        let cursor = &mut self.cursors[index as usize];
         cursor.retry_at_ns = None;
         cursor.generation = cursor.generation.wrapping_add(1);
-        let opaque = pull_opaque(cursor.generation, queue);
+        let opaque = pull_opaque(cursor.generation, index);
         let ext = [
             ("commitOffset", "0"),
             ("consumerGroup", "ringmq_bench_consumer"),
             ("expressionType", "TAG"),
             ("maxMsgNums", &PULL_COUNT_MAX.to_string()),
-            ("queueId", &queue.to_string()),
+            ("queueId", &cursor.queue.to_string()),
             ("queueOffset", &cursor.offset.to_string()),
             ("subVersion", "0"),
             ("subscription", "*"),
             ("suspendTimeoutMillis", &SUSPEND_MS.to_string()),
             ("sysFlag", &SYS_FLAG.to_string()),
-            ("topic", &self.settings.target.topic),
+            ("topic", &self.topics[cursor.topic]),
         ];
         if let Some(outbox) = out.buffer(self.connections[0]) {
             let header = self.settings.target.header;
@@ -293,7 +308,7 @@ impl EndToEnd<'_> {
         }
     }
 
-    fn on_send_answer(&mut self, answer: &Answer<'_>, frame: &[u8], now_ns: u64) {
+    fn on_send_answer(&mut self, answer: &Seen<'_>, frame: &[u8], now_ns: u64) {
         let number = u64::from(answer.opaque & (PULL_BIT - 1));
         let is_measured = number >= self.measured_from();
         let Some(fate) = self.fates.get_mut(number as usize).filter(|fate| !fate.is_answered) else {
@@ -318,13 +333,12 @@ impl EndToEnd<'_> {
         }
     }
 
-    fn on_pull_answer(&mut self, answer: &Answer<'_>, frame: &[u8], out: &mut Outbound<'_>) {
+    fn on_pull_answer(&mut self, answer: &Seen<'_>, frame: &[u8], out: &mut Outbound<'_>) {
         let now_ns = out.now().mono_ns;
-        let queue = answer.opaque & (QUEUE_COUNT_MAX - 1);
-        let is_open = |cursor: &Cursor| {
-            cursor.retry_at_ns.is_none() && pull_opaque(cursor.generation, queue) == answer.opaque
-        };
-        if !self.cursors.get(queue as usize).is_some_and(is_open) {
+        let index = answer.opaque & (QUEUE_COUNT_MAX - 1);
+        let is_open =
+            |cursor: &Cursor| cursor.retry_at_ns.is_none() && pull_opaque(cursor.generation, index) == answer.opaque;
+        if !self.cursors.get(index as usize).is_some_and(is_open) {
             self.faults.unexpected += 1;
             return;
         }
@@ -332,7 +346,7 @@ impl EndToEnd<'_> {
             code::SUCCESS => {
                 for message in frame::pulled(answer.body) {
                     match message {
-                        Ok(message) => self.on_message(queue, &message, now_ns),
+                        Ok(message) => self.on_message(index, &message, now_ns),
                         Err(_) => self.faults.unexpected += 1,
                     }
                 }
@@ -341,21 +355,23 @@ impl EndToEnd<'_> {
             code::PULL_RETRY_IMMEDIATELY | code::PULL_OFFSET_MOVED => {
                 let next = frame::decode(frame).and_then(|answer| answer.ext_number("nextBeginOffset"));
                 match next {
-                    Ok(offset) => self.cursors[queue as usize].offset = offset.max(0) as u64,
+                    Ok(offset) => self.cursors[index as usize].offset = offset.max(0) as u64,
                     Err(_) => self.faults.unexpected += 1,
                 }
             }
             other => {
                 self.faults.refused(other, frame);
-                self.cursors[queue as usize].retry_at_ns = Some(now_ns + RETRY_NS);
+                self.cursors[index as usize].retry_at_ns = Some(now_ns + RETRY_NS);
                 return;
             }
         }
-        self.pull(queue, out);
+        self.pull(index, out);
     }
 
-    fn on_message(&mut self, queue: u32, message: &Pulled<'_>, now_ns: u64) {
-        self.cursors[queue as usize].offset = message.queue_offset + 1;
+    fn on_message(&mut self, index: u32, message: &Pulled<'_>, now_ns: u64) {
+        let cursor = &mut self.cursors[index as usize];
+        cursor.offset = message.queue_offset + 1;
+        let queue = cursor.queue;
         let stamp = |at: usize| {
             let bytes = message.body.get(at..at + 8)?;
             Some(u64::from_be_bytes(bytes.try_into().expect("eight bytes")))
@@ -444,8 +460,8 @@ impl Service for EndToEnd<'_> {
     fn on_open(&mut self, conn: ConnId, out: &mut Outbound<'_>) {
         self.connections.push(conn);
         if self.connections.len() == 1 {
-            for queue in 0..self.settings.target.queues {
-                self.pull(queue, out);
+            for index in 0..self.cursors.len() as u32 {
+                self.pull(index, out);
             }
         }
     }
@@ -481,15 +497,15 @@ impl Service for EndToEnd<'_> {
         if self.connections.len() <= self.settings.target.connections as usize {
             return Some(now_ns + 1_000_000);
         }
-        let first_turn = Schedule { start_ns: now_ns + START_NS, rate: self.settings.rate };
+        let first_turn = Schedule { start_ns: now_ns + START_NS, rate: self.settings.rate, messages: 1 };
         let schedule = *self.schedule.get_or_insert(first_turn);
         if matches!(self.phase, Phase::WarmUp | Phase::Measure) {
             self.send_due(schedule, out);
         }
         self.next_phase(schedule, out);
-        for queue in 0..self.settings.target.queues {
-            if self.cursors[queue as usize].retry_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-                self.pull(queue, out);
+        for index in 0..self.cursors.len() as u32 {
+            if self.cursors[index as usize].retry_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                self.pull(index, out);
             }
         }
         let silent = Duration::from_nanos(now_ns.saturating_sub(self.heard_ns.max(schedule.start_ns)));
@@ -511,14 +527,6 @@ impl Service for EndToEnd<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_schedule_does_not_drift() {
-        let schedule = Schedule { start_ns: 100, rate: 3 };
-        for (number, want) in [(0, 100), (1, 333_333_433), (3, 1_000_000_100), (3_000_000, 1_000_000_000_000_100)] {
-            assert_eq!(schedule.intended_ns(number), want, "number={number}");
-        }
-    }
 
     #[test]
     fn opaques_of_sends_and_pulls_never_meet() {
