@@ -59,6 +59,11 @@ impl Registrations {
     }
 
     /// Whether every name server that can be reached was told `version` or later.
+    pub fn all_reached(&self) -> bool {
+        self.servers.iter().all(|server| server.is_reachable.load(Ordering::Acquire) && server.known.load(Ordering::Acquire) > 0)
+    }
+
+    /// Whether every name server that can be reached was told `version` or later.
     pub fn knows(&self, version: u64) -> bool {
         self.servers.iter().all(|server| {
             !server.is_reachable.load(Ordering::Acquire) || server.known.load(Ordering::Acquire) > version

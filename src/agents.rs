@@ -1,0 +1,135 @@
+//! The background loops, each on a thread of its own.
+//!
+//! ```text
+//! flush    the log to the disk                   files    next log file, queue files, checkpoint
+//! meta     topics.json, subscriptionGroup.json   register one for each name server
+//!          consumerOffset.json, counters
+//! ```
+//! None of them is woken for a message. They end at `stop`, after their last work.
+
+use crate::broker::Broker;
+use crate::broker::registration;
+use crate::shard::Peers;
+use crate::{mono_ns, wall_ms};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const SAMPLE_NS: u64 = 1_000_000_000;
+/// Between two attempts to write metadata that the disk refused.
+const RETRY_NS: u64 = 1_000_000_000;
+
+pub struct Agents {
+    broker: Arc<Broker>,
+    stopping: Arc<AtomicBool>,
+    registrations: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    // 256 KiB would do; the default 8 MiB is only address space.
+    thread::Builder::new().name(name).spawn(body)
+}
+
+impl Agents {
+    pub fn start(broker: &Arc<Broker>, peers: &Arc<Peers>) -> io::Result<Agents> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let mut others = Vec::new();
+        {
+            let (broker, stopping) = (Arc::clone(broker), Arc::clone(&stopping));
+            others.push(spawn("flush".to_string(), move || {
+                while !stopping.load(Ordering::Acquire) {
+                    let wait_ms = broker.store.flush_turn(wall_ms());
+                    broker.store.wait_flush(wait_ms);
+                }
+            })?);
+        }
+        {
+            let (broker, stopping) = (Arc::clone(broker), Arc::clone(&stopping));
+            others.push(spawn("files".to_string(), move || {
+                while !stopping.load(Ordering::Acquire) {
+                    let wait_ms = broker.store.files_turn(wall_ms());
+                    broker.store.wait_files(wait_ms);
+                }
+            })?);
+        }
+        {
+            let (broker, stopping, peers) = (Arc::clone(broker), Arc::clone(&stopping), Arc::clone(peers));
+            others.push(spawn("meta".to_string(), move || meta(&broker, &peers, &stopping))?);
+        }
+        let mut registrations = Vec::new();
+        for index in 0..broker.registrations.count() {
+            let (broker, peers) = (Arc::clone(broker), Arc::clone(peers));
+            registrations.push(spawn(format!("register-{index}"), move || {
+                registration::run(&broker, index, &|| peers.meta_moved());
+            })?);
+        }
+        Ok(Agents { broker: Arc::clone(broker), stopping, registrations, others })
+    }
+
+    /// The name servers stop sending clients here.
+    pub fn unregister(&mut self) {
+        self.broker.registrations.stop();
+        for thread in self.registrations.drain(..) {
+            let _ = thread.join();
+        }
+    }
+
+    /// After the shards have ended. Metadata is written once more; the store is closed by its owner.
+    pub fn stop(mut self) {
+        self.unregister();
+        self.stopping.store(true, Ordering::Release);
+        self.broker.store.wake_agents();
+        self.broker.dirty.wake();
+        for thread in self.others {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn meta(broker: &Broker, peers: &Peers, stopping: &AtomicBool) {
+    let offsets_interval_ns = u64::from(broker.config.consumer_offset_flush_interval_ms) * 1_000_000;
+    let mut sample_ns = mono_ns();
+    let mut offsets_ns = mono_ns() + offsets_interval_ns;
+    let mut retry_ns = 0;
+    loop {
+        let is_last = stopping.load(Ordering::Acquire);
+        let now_ns = mono_ns();
+        let changed = broker.dirty.changed();
+        if changed > broker.dirty.durable() && (now_ns >= retry_ns || is_last) {
+            let offsets = if broker.offsets.is_urgent() { broker.offsets.flush() } else { Ok(()) };
+            match broker.topics.flush().and_then(|()| broker.groups.flush()).and(offsets) {
+                Ok(()) => {
+                    broker.dirty.set_durable(changed);
+                    broker.registrations.wake();
+                    peers.meta_moved();
+                }
+                Err(error) => {
+                    tracing::error!(%error, "metadata not written, trying again");
+                    broker.dirty.set_failure(error.to_string());
+                    retry_ns = now_ns + RETRY_NS;
+                }
+            }
+        }
+        if now_ns >= offsets_ns || is_last {
+            offsets_ns = now_ns + offsets_interval_ns;
+            if let Err(error) = broker.offsets.flush() {
+                tracing::error!(%error, "offsets not written, trying again");
+            }
+        }
+        if now_ns >= sample_ns {
+            sample_ns = now_ns + SAMPLE_NS;
+            broker.stats.sample(wall_ms());
+        }
+        if is_last {
+            return;
+        }
+        let mut until_ns = sample_ns.min(offsets_ns);
+        if changed > broker.dirty.durable() {
+            until_ns = until_ns.min(retry_ns);
+        }
+        broker.dirty.wait(Duration::from_nanos(until_ns.saturating_sub(mono_ns())));
+    }
+}

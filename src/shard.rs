@@ -1,0 +1,823 @@
+//! One core: its connections, its held pulls, its turn's batch.
+//!
+//! ```text
+//! on_frame   decode ─┬─ send ──> the batch          ─┐
+//!                    ├─ pull ──> outbox or hold      │  nothing leaves before
+//!                    ├─ the rest ──> outbox or parked│  the turn ends
+//!                    └─ answer of a client ──> the shard that asked
+//! on_turn    one append ─ answers ─ held pulls of those queues wake, here and on other shards ─ what is due
+//! ```
+//! A shard never waits: what needs the disk or a name server first is parked, with a limit and a deadline.
+//! Shard 0 accepts for all and owns the name server.
+
+use crate::broker::clients;
+use crate::broker::hold::{Held, HoldTable};
+use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
+use crate::broker::send::{SendScratch, Sent, push_message_id, send};
+use crate::broker::{After, Answer, Broker, Channel, Push, PushWhat, Refusal, Request, unsupported};
+use crate::namesrv::NameServer;
+use ringmq_net::mailbox::MailSender;
+use ringmq_net::protocol::codes::{request, response};
+use ringmq_net::protocol::command::{Command, Scratch, decode};
+use ringmq_net::protocol::frame::Serialize;
+use ringmq_net::protocol::writer::{FrameWriter, Reply};
+use ringmq_net::reactor::{ConnId, Now, Outbound, Port, Service};
+use ringmq_storage::append::AppendBatch;
+use ringmq_storage::consume_queue::ConsumeQueue;
+use ringmq_storage::error::AppendError;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+pub const PORT_BROKER: Port = Port(0);
+/// `listenPort - 2`: all codes but pull.
+pub const PORT_VIP: Port = Port(1);
+pub const PORT_NAMESRV: Port = Port(2);
+
+/// A batch this large is appended before the turn ends: it stays in the cache.
+const BATCH_BYTES_MAX: usize = 512 << 10;
+const PARKED_NS_MAX: u64 = 5_000_000_000;
+/// A new topic's answer waits no longer for name servers.
+const REGISTERED_NS_MAX: u64 = 1_500_000_000;
+/// A client that was asked for somebody else.
+const FORWARD_NS_MAX: u64 = 10_000_000_000;
+const FORWARD_COUNT_MAX: usize = 4096;
+const HOUSEKEEPING_NS: u64 = 5_000_000_000;
+const FINISH_NS_MAX: u64 = 2_000_000_000;
+
+/// What shards and agents tell a shard.
+pub enum Mail {
+    Adopt { socket: OwnedFd, peer: SocketAddr, port: Port },
+    /// Entries came that pulls held here may wait for.
+    Arrived(Arc<ConsumeQueue>),
+    Push(Push),
+    /// A client here is asked on behalf of a connection elsewhere.
+    Forward(Box<Forward>),
+    /// Whole frames for a connection here.
+    Bytes { to: ConnId, bytes: Vec<u8> },
+    Close(ConnId),
+    /// Metadata became durable or registered.
+    MetaMoved,
+    Stop,
+}
+
+pub struct Forward {
+    pub asker: Channel,
+    pub reply: Reply,
+    pub to: ConnId,
+    pub code: i32,
+    pub ext: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// The way to every shard.
+pub struct Peers {
+    pub mails: Vec<MailSender<Mail>>,
+    pub connection_counts: Vec<AtomicUsize>,
+    pub connection_count_max: usize,
+}
+
+impl Peers {
+    pub fn meta_moved(&self) {
+        for mail in &self.mails {
+            // A full box has mails that lead to a turn, and each turn looks.
+            let _ = mail.send(Mail::MetaMoved);
+        }
+    }
+
+    fn emptiest(&self) -> usize {
+        let counts = self.connection_counts.iter().enumerate();
+        counts.min_by_key(|(_, count)| count.load(Ordering::Relaxed)).map_or(0, |(shard, _)| shard)
+    }
+
+    fn connection_count(&self) -> usize {
+        self.connection_counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+struct PendingSend {
+    conn: ConnId,
+    reply: Reply,
+    is_oneway: bool,
+    unit: usize,
+    queue_id: i32,
+}
+
+enum ParkedWhat {
+    /// To be run again.
+    Frame(Box<[u8]>),
+    /// To be sent.
+    Answer(Vec<u8>),
+}
+
+struct Parked {
+    conn: ConnId,
+    what: ParkedWhat,
+    reply: Reply,
+    version: u64,
+    registered: bool,
+    since_ns: u64,
+}
+
+impl Parked {
+    fn bytes(&self) -> usize {
+        match &self.what {
+            ParkedWhat::Frame(frame) => frame.len(),
+            ParkedWhat::Answer(frame) => frame.len(),
+        }
+    }
+}
+
+struct Forwarded {
+    asker: Channel,
+    reply: Reply,
+    to: ConnId,
+    deadline_ns: u64,
+}
+
+/// The broker's part of a shard.
+pub struct BrokerShard {
+    index: u8,
+    broker: Arc<Broker>,
+    batch: AppendBatch,
+    pending: Vec<PendingSend>,
+    send: SendScratch,
+    holds: HoldTable,
+    woken: Vec<Held>,
+    parked: Vec<Parked>,
+    parked_bytes: usize,
+    parked_bytes_max: usize,
+    meta_moved: bool,
+    forwarded: HashMap<i32, Forwarded>,
+    pushes: Vec<Push>,
+    message_id: String,
+}
+
+pub struct Shard {
+    peers: Arc<Peers>,
+    index: u8,
+    scratch: Scratch,
+    broker: Option<BrokerShard>,
+    namesrv: Option<NameServer>,
+    housekeeping_ns: u64,
+    is_stopping: bool,
+    refused_count: u64,
+}
+
+impl Shard {
+    pub fn new(index: u8, peers: Arc<Peers>, broker: Option<Arc<Broker>>, namesrv: Option<NameServer>) -> Shard {
+        let broker = broker.map(|broker| {
+            let limits = broker.config.limits();
+            BrokerShard {
+                index,
+                send: SendScratch::new(&broker),
+                batch: AppendBatch::default(),
+                pending: Vec::new(),
+                holds: HoldTable::new(index, limits.hold_count_max as usize),
+                woken: Vec::new(),
+                parked: Vec::new(),
+                parked_bytes: 0,
+                parked_bytes_max: limits.parked_bytes_max as usize,
+                meta_moved: false,
+                forwarded: HashMap::new(),
+                pushes: Vec::new(),
+                message_id: String::new(),
+                broker,
+            }
+        });
+        Shard {
+            peers,
+            index,
+            scratch: Scratch::default(),
+            broker,
+            namesrv,
+            housekeeping_ns: 0,
+            is_stopping: false,
+            refused_count: 0,
+        }
+    }
+
+    fn housekeeping(&mut self, out: &mut Outbound<'_>) {
+        let now = out.now();
+        if let Some(namesrv) = &mut self.namesrv {
+            for conn in namesrv.tick(now.mono_ns / 1_000_000) {
+                out.close(conn);
+            }
+        }
+        if let (Some(broker), 0) = (&self.broker, self.index) {
+            for channel in broker.broker.clients.expire(now) {
+                tracing::info!(?channel, "no heartbeat for 120 s: closed");
+                if channel.shard == self.index {
+                    out.close(channel.conn);
+                } else {
+                    let _ = self.peers.mails[usize::from(channel.shard)].send(Mail::Close(channel.conn));
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self, out: &mut Outbound<'_>) {
+        if self.is_stopping {
+            return;
+        }
+        self.is_stopping = true;
+        out.stop_accepting();
+        if let Some(broker) = &mut self.broker {
+            for held in broker.holds.drain() {
+                broker.run_held(held, &mut self.scratch, out);
+            }
+        }
+        let deadline_ns = out.now().mono_ns + FINISH_NS_MAX;
+        out.finish(deadline_ns);
+    }
+}
+
+impl Service for Shard {
+    type Mail = Mail;
+
+    fn on_accept(&mut self, socket: OwnedFd, peer: SocketAddr, port: Port, out: &mut Outbound<'_>) {
+        if self.peers.connection_count() >= self.peers.connection_count_max {
+            self.refused_count += 1;
+            if self.refused_count.is_power_of_two() {
+                let (refused, limit) = (self.refused_count, self.peers.connection_count_max);
+                tracing::warn!(%peer, limit, refused, "connection refused: the limit is reached");
+            }
+            return;
+        }
+        // The name server lives here.
+        let shard = if port == PORT_NAMESRV { usize::from(self.index) } else { self.peers.emptiest() };
+        self.peers.connection_counts[shard].fetch_add(1, Ordering::Relaxed);
+        if shard == usize::from(self.index) {
+            out.adopt(socket, peer, port);
+        } else if self.peers.mails[shard].send(Mail::Adopt { socket, peer, port }).is_err() {
+            self.peers.connection_counts[shard].fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(%peer, shard, "connection closed: the shard's mailbox is full");
+        }
+    }
+
+    fn on_frame(&mut self, conn: ConnId, frame: &[u8], out: &mut Outbound<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        match decode(frame, &mut scratch) {
+            Err(error) => {
+                tracing::warn!(peer = ?out.peer(conn), %error, "connection closed: a frame that does not decode");
+                out.close(conn);
+            }
+            Ok(command) => match (out.port(conn), &mut self.namesrv, &mut self.broker) {
+                (Some(PORT_NAMESRV), Some(namesrv), _) => {
+                    let now = out.now();
+                    let peer = peer_of(out, conn);
+                    if let Some(buffer) = out.buffer(conn) {
+                        namesrv.handle(conn, peer, &command, now.wall_ms, now.mono_ns / 1_000_000, buffer);
+                    }
+                }
+                (Some(port), _, Some(broker)) => {
+                    broker.on_frame(conn, port, frame, &command, &self.peers, out);
+                }
+                _ => out.close(conn),
+            },
+        }
+        self.scratch = scratch;
+    }
+
+    fn on_mail(&mut self, mail: Mail, out: &mut Outbound<'_>) {
+        match mail {
+            Mail::Adopt { socket, peer, port } => {
+                out.adopt(socket, peer, port);
+            }
+            Mail::Close(conn) => out.close(conn),
+            Mail::Bytes { to, bytes } => {
+                if let Some(buffer) = out.buffer(to) {
+                    buffer.extend_from_slice(&bytes);
+                }
+            }
+            Mail::Stop => self.stop(out),
+            mail => {
+                let Some(broker) = &mut self.broker else { return };
+                match mail {
+                    Mail::Arrived(queue) => broker.holds.arrived(&queue, &mut broker.woken),
+                    Mail::Push(push) => broker.push(push.to.conn, push.what, out),
+                    Mail::Forward(forward) => broker.forward(*forward, &self.peers, out),
+                    Mail::MetaMoved => broker.meta_moved = true,
+                    Mail::Adopt { .. } | Mail::Close(_) | Mail::Bytes { .. } | Mail::Stop => {}
+                }
+            }
+        }
+    }
+
+    fn on_close(&mut self, conn: ConnId, out: &mut Outbound<'_>) {
+        self.peers.connection_counts[usize::from(self.index)].fetch_sub(1, Ordering::Relaxed);
+        if out.port(conn) == Some(PORT_NAMESRV) {
+            if let Some(namesrv) = &mut self.namesrv {
+                namesrv.on_close(conn);
+            }
+        } else if let Some(broker) = &mut self.broker {
+            broker.on_close(conn, &self.peers, out);
+        }
+    }
+
+    fn on_turn(&mut self, out: &mut Outbound<'_>) -> Option<u64> {
+        let now_ns = out.now().mono_ns;
+        let mut next = None;
+        if let Some(broker) = &mut self.broker {
+            next = broker.on_turn(&mut self.scratch, &self.peers, out);
+        }
+        if now_ns >= self.housekeeping_ns {
+            self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
+            self.housekeeping(out);
+        }
+        if out.connection_count() > 0 {
+            next = Some(next.map_or(self.housekeeping_ns, |ns| ns.min(self.housekeeping_ns)));
+        }
+        next
+    }
+}
+
+fn peer_of(out: &Outbound<'_>, conn: ConnId) -> SocketAddr {
+    out.peer(conn).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into())
+}
+
+fn write_refusal(out: &mut Vec<u8>, reply: Reply, refusal: &Refusal) {
+    FrameWriter::response(out, reply, refusal.code).remark(&refusal.remark).finish();
+}
+
+fn write_answer(out: &mut Vec<u8>, reply: Reply, answer: &Answer) {
+    let mut writer = FrameWriter::response(out, reply, response::SUCCESS);
+    if let Some(remark) = &answer.remark {
+        writer = writer.remark(remark);
+    }
+    for (name, value) in &answer.ext {
+        writer = writer.ext(name, value);
+    }
+    writer.finish_body(&answer.body);
+}
+
+fn with_bounds<'a>(writer: FrameWriter<'a>, bounds: &Bounds, suggested_broker: i64) -> FrameWriter<'a> {
+    writer
+        .ext_num("suggestWhichBrokerId", suggested_broker)
+        .ext_num("nextBeginOffset", bounds.next)
+        .ext_num("minOffset", bounds.min)
+        .ext_num("maxOffset", bounds.max)
+}
+
+impl BrokerShard {
+    fn on_frame(
+        &mut self,
+        conn: ConnId,
+        port: Port,
+        frame: &[u8],
+        command: &Command<'_>,
+        peers: &Peers,
+        out: &mut Outbound<'_>,
+    ) {
+        if command.is_response() {
+            self.on_client_answer(conn, command, peers, out);
+            return;
+        }
+        match command.code {
+            request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+                self.on_send(conn, frame, command, out);
+            }
+            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE if port != PORT_VIP => {
+                self.on_pull(conn, frame, command, true, out);
+            }
+            _ => self.on_other(conn, port, command, peers, out),
+        }
+    }
+
+    fn on_send(&mut self, conn: ConnId, frame: &[u8], command: &Command<'_>, out: &mut Outbound<'_>) {
+        let (now, peer, reply) = (out.now(), peer_of(out, conn), command.reply());
+        match send(&self.broker, &mut self.send, command, peer, now, &mut self.batch) {
+            Ok(Sent::Pushed { unit, queue_id }) => {
+                let is_oneway = command.is_oneway();
+                self.pending.push(PendingSend { conn, reply, is_oneway, unit, queue_id });
+                if self.batch.bytes() > BATCH_BYTES_MAX {
+                    self.append(out);
+                }
+            }
+            Ok(Sent::Wait { version }) => {
+                let what = ParkedWhat::Frame(frame.into());
+                self.park(Parked { conn, what, reply, version, registered: false, since_ns: now.mono_ns }, out);
+            }
+            Err(refusal) => self.refuse(conn, command, &refusal, out),
+        }
+    }
+
+    fn refuse(&mut self, conn: ConnId, command: &Command<'_>, refusal: &Refusal, out: &mut Outbound<'_>) {
+        if command.is_oneway() {
+            return;
+        }
+        if let Some(buffer) = out.buffer(conn) {
+            write_refusal(buffer, command.reply(), refusal);
+        }
+    }
+
+    fn on_pull(
+        &mut self,
+        conn: ConnId,
+        frame: &[u8],
+        command: &Command<'_>,
+        is_first: bool,
+        out: &mut Outbound<'_>,
+    ) {
+        let (now, peer) = (out.now(), peer_of(out, conn));
+        match pull(&self.broker, command, peer, is_first, now) {
+            Ok(PullOutcome::Answer(pulled)) => answer_pull(conn, command, pulled, out),
+            Ok(PullOutcome::Hold { queue, filter, from, wait_ms }) => {
+                let held = Held {
+                    conn,
+                    frame: frame.into(),
+                    queue,
+                    filter,
+                    from,
+                    checked_to: from,
+                    deadline_ns: now.mono_ns + wait_ms * 1_000_000,
+                };
+                // Something came meanwhile: not from this turn, which has not appended yet.
+                if let Some(held) = self.holds.hold(held, now.mono_ns) {
+                    self.woken.push(held);
+                }
+            }
+            Err(refused) => {
+                if command.is_oneway() {
+                    return;
+                }
+                if let Some(buffer) = out.buffer(conn) {
+                    let writer = FrameWriter::response(buffer, command.reply(), refused.refusal.code);
+                    with_bounds(writer, &refused.bounds, 0).remark(&refused.refusal.remark).finish();
+                }
+            }
+        }
+    }
+
+    /// Woken or due: the same pull once more, with suspension off.
+    fn run_held(&mut self, held: Held, scratch: &mut Scratch, out: &mut Outbound<'_>) {
+        if out.peer(held.conn).is_none() {
+            return;
+        }
+        match decode(&held.frame, scratch) {
+            Ok(command) => self.on_pull(held.conn, &held.frame, &command, false, out),
+            Err(error) => tracing::error!(%error, "a held pull that decoded before does not now"),
+        }
+    }
+
+    fn on_other(
+        &mut self,
+        conn: ConnId,
+        port: Port,
+        command: &Command<'_>,
+        peers: &Peers,
+        out: &mut Outbound<'_>,
+    ) {
+        let now = out.now();
+        let channel = Channel { shard: self.index, conn };
+        let request = Request { channel, peer: peer_of(out, conn), command, now };
+        let pull_on_vip = matches!(command.code, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE)
+            && port == PORT_VIP;
+        let result = if pull_on_vip {
+            Err(unsupported(command.code))
+        } else {
+            self.broker.handle(&request, &mut self.pushes)
+        };
+        self.deliver_pushes(peers, out);
+        let reply = command.reply();
+        match result {
+            Err(refusal) => self.refuse(conn, command, &refusal, out),
+            Ok(Answer { after: After::Forwarded(target), .. }) => {
+                let ext = command.ext.fields.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+                let forward = Forward {
+                    asker: channel,
+                    reply,
+                    to: target.conn,
+                    code: command.code,
+                    ext: ext.collect(),
+                    body: command.body.to_vec(),
+                };
+                if target.shard == self.index {
+                    self.forward(forward, peers, out);
+                } else if peers.mails[usize::from(target.shard)].send(Mail::Forward(Box::new(forward))).is_err() {
+                    let refusal = Refusal::new(response::SYSTEM_ERROR, "the client's shard is overloaded");
+                    self.refuse(conn, command, &refusal, out);
+                }
+            }
+            Ok(_) if command.is_oneway() => {}
+            Ok(answer) => {
+                let (version, registered) = match answer.after {
+                    After::Durable(version) => (version, false),
+                    After::Registered(version) => (version, true),
+                    After::Now | After::Forwarded(_) => (0, false),
+                };
+                if self.is_settled(version, registered) {
+                    if let Some(buffer) = out.buffer(conn) {
+                        write_answer(buffer, reply, &answer);
+                    }
+                } else {
+                    let mut bytes = Vec::new();
+                    write_answer(&mut bytes, reply, &answer);
+                    let what = ParkedWhat::Answer(bytes);
+                    self.park(Parked { conn, what, reply, version, registered, since_ns: now.mono_ns }, out);
+                }
+            }
+        }
+    }
+
+    fn is_settled(&self, version: u64, registered: bool) -> bool {
+        self.broker.dirty.durable() >= version && (!registered || self.broker.registrations.knows(version))
+    }
+
+    fn park(&mut self, parked: Parked, out: &mut Outbound<'_>) {
+        if self.parked_bytes + parked.bytes() > self.parked_bytes_max {
+            let remark = format!("{} bytes of requests wait for topics.json, its limit", self.parked_bytes);
+            if let Some(buffer) = out.buffer(parked.conn) {
+                write_refusal(buffer, parked.reply, &Refusal::new(response::SYSTEM_ERROR, remark));
+            }
+            return;
+        }
+        self.parked_bytes += parked.bytes();
+        self.parked.push(parked);
+        // It may have moved between the look and now.
+        self.meta_moved = true;
+    }
+
+    fn run_parked(&mut self, scratch: &mut Scratch, out: &mut Outbound<'_>) {
+        if self.parked.is_empty() {
+            return;
+        }
+        self.meta_moved = false;
+        let now_ns = out.now().mono_ns;
+        let parked = std::mem::take(&mut self.parked);
+        self.parked_bytes = 0;
+        for parked in parked {
+            let waited_ns = now_ns.saturating_sub(parked.since_ns);
+            let waits_for_registration = parked.registered && waited_ns < REGISTERED_NS_MAX;
+            if self.is_settled(parked.version, waits_for_registration) {
+                match parked.what {
+                    ParkedWhat::Frame(frame) => match decode(&frame, scratch) {
+                        Ok(command) => self.on_send(parked.conn, &frame, &command, out),
+                        Err(error) => tracing::error!(%error, "a parked request that decoded before does not now"),
+                    },
+                    ParkedWhat::Answer(bytes) => {
+                        if let Some(buffer) = out.buffer(parked.conn) {
+                            buffer.extend_from_slice(&bytes);
+                        }
+                    }
+                }
+            } else if waited_ns >= PARKED_NS_MAX {
+                let why = self.broker.dirty.failure().unwrap_or_else(|| "the disk is slow".to_string());
+                let remark = format!("the change is not on disk after {} ms: {why}", PARKED_NS_MAX / 1_000_000);
+                if let Some(buffer) = out.buffer(parked.conn) {
+                    write_refusal(buffer, parked.reply, &Refusal::new(response::SYSTEM_ERROR, remark));
+                }
+            } else {
+                self.parked_bytes += parked.bytes();
+                self.parked.push(parked);
+            }
+        }
+    }
+
+    /// The turn's batch into the log; its answers into the outboxes; whoever waits for its queues is woken.
+    fn append(&mut self, out: &mut Outbound<'_>) -> Vec<Arc<ConsumeQueue>> {
+        if self.batch.is_empty() {
+            return Vec::new();
+        }
+        let now = out.now();
+        let outcome = self.broker.store.append(&mut self.batch, now.wall_ms);
+        let region = self.broker.config.region_id.as_str();
+        let trace = self.broker.config.trace_on;
+        let mut placed_count = 0;
+        let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
+        for pending in self.pending.drain(..) {
+            let placed = self.batch.placed(pending.unit);
+            let Some(first) = placed.first() else {
+                self.broker.stats.put_failed(1);
+                if !pending.is_oneway
+                    && let Some(buffer) = out.buffer(pending.conn)
+                {
+                    write_refusal(buffer, pending.reply, &append_refusal(outcome.error.as_ref()));
+                }
+                continue;
+            };
+            placed_count += placed.len() as u64;
+            let queue = self.batch.queue(pending.unit);
+            if !touched.iter().any(|known| Arc::ptr_eq(known, queue)) {
+                touched.push(Arc::clone(queue));
+            }
+            if pending.is_oneway {
+                continue;
+            }
+            self.message_id.clear();
+            for (index, placed) in placed.iter().enumerate() {
+                if index > 0 {
+                    self.message_id.push(',');
+                }
+                push_message_id(&mut self.message_id, self.broker.store_host, placed.log_offset);
+            }
+            if let Some(buffer) = out.buffer(pending.conn) {
+                FrameWriter::response(buffer, pending.reply, response::SUCCESS)
+                    .ext("msgId", &self.message_id)
+                    .ext_num("queueId", i64::from(pending.queue_id))
+                    .ext_num("queueOffset", first.queue_offset as i64)
+                    .ext("MSG_REGION", region)
+                    .ext_bool("TRACE_ON", trace)
+                    .finish();
+            }
+        }
+        self.broker.stats.put(placed_count, self.batch.bytes() as u64);
+        self.batch.clear();
+        self.wake_here(&touched);
+        touched
+    }
+
+    /// The other half of the protocol in `hold`: `max` was published by the append.
+    fn wake_here(&mut self, touched: &[Arc<ConsumeQueue>]) {
+        fence(Ordering::SeqCst);
+        for queue in touched {
+            if queue.waiters.load(Ordering::SeqCst) & (1 << self.index) != 0 {
+                self.holds.arrived(queue, &mut self.woken);
+            }
+        }
+    }
+
+    fn wake_others(&self, touched: &[Arc<ConsumeQueue>], peers: &Peers) {
+        for queue in touched {
+            let mut others = queue.waiters.load(Ordering::SeqCst) & !(1 << self.index);
+            while others != 0 {
+                let shard = others.trailing_zeros() as usize;
+                others &= others - 1;
+                if let Some(mail) = peers.mails.get(shard)
+                    && mail.send(Mail::Arrived(Arc::clone(queue))).is_err()
+                {
+                    // Its 5 s look finds the entries.
+                    tracing::warn!(shard, topic = %queue.topic, "mailbox full: a held pull wakes late");
+                }
+            }
+        }
+    }
+
+    fn on_turn(&mut self, scratch: &mut Scratch, peers: &Peers, out: &mut Outbound<'_>) -> Option<u64> {
+        let now_ns = out.now().mono_ns;
+        if self.meta_moved || self.parked.first().is_some_and(|parked| is_parked_due(parked, now_ns)) {
+            self.run_parked(scratch, out);
+        }
+        self.meta_moved = false;
+        let touched = self.append(out);
+        self.wake_others(&touched, peers);
+        self.holds.due(now_ns, &mut self.woken);
+        while let Some(held) = self.woken.pop() {
+            self.run_held(held, scratch, out);
+        }
+        self.expire_forwarded(now_ns, peers, out);
+        let parked_ns = self.parked.iter().map(|parked| parked_due_ns(parked, now_ns)).min();
+        let forward_ns = self.forwarded.values().map(|forwarded| forwarded.deadline_ns).min();
+        [self.holds.next_due_ns(), parked_ns, forward_ns].into_iter().flatten().min()
+    }
+
+    fn push(&mut self, conn: ConnId, what: PushWhat, out: &mut Outbound<'_>) {
+        let opaque = self.broker.next_opaque();
+        let Some(buffer) = out.buffer(conn) else { return };
+        match what {
+            PushWhat::ConsumerIdsChanged { group } => {
+                FrameWriter::request(buffer, Serialize::Json, request::NOTIFY_CONSUMER_IDS_CHANGED, opaque, true)
+                    .ext("consumerGroup", &group)
+                    .finish();
+            }
+        }
+    }
+
+    fn deliver_pushes(&mut self, peers: &Peers, out: &mut Outbound<'_>) {
+        for push in std::mem::take(&mut self.pushes) {
+            if push.to.shard == self.index {
+                self.push(push.to.conn, push.what, out);
+            } else {
+                // A client that is not told finds out at its next rebalance, within 20 s.
+                let _ = peers.mails[usize::from(push.to.shard)].send(Mail::Push(push));
+            }
+        }
+    }
+
+    fn forward(&mut self, forward: Forward, peers: &Peers, out: &mut Outbound<'_>) {
+        let Forward { asker, reply, to, code, ext, body } = forward;
+        let now: Now = out.now();
+        if self.forwarded.len() >= FORWARD_COUNT_MAX {
+            let remark = format!("{FORWARD_COUNT_MAX} requests to clients are on their way, the limit");
+            self.answer_asker(asker, reply, &Refusal::new(response::SYSTEM_ERROR, remark), peers, out);
+            return;
+        }
+        let opaque = self.broker.next_opaque();
+        let Some(buffer) = out.buffer(to) else {
+            let refusal = Refusal::new(response::CONSUME_MSG_TIMEOUT, "the client's connection is gone");
+            self.answer_asker(asker, reply, &refusal, peers, out);
+            return;
+        };
+        let mut writer = FrameWriter::request(buffer, Serialize::Json, code, opaque, false);
+        for (key, value) in &ext {
+            writer = writer.ext(key, value);
+        }
+        writer.finish_body(&body);
+        self.forwarded.insert(opaque, Forwarded { asker, reply, to, deadline_ns: now.mono_ns + FORWARD_NS_MAX });
+    }
+
+    fn on_client_answer(&mut self, conn: ConnId, command: &Command<'_>, peers: &Peers, out: &mut Outbound<'_>) {
+        if self.forwarded.get(&command.opaque).is_none_or(|forwarded| forwarded.to != conn) {
+            return;
+        }
+        let Some(Forwarded { asker, reply, .. }) = self.forwarded.remove(&command.opaque) else { return };
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::response(&mut bytes, reply, command.code);
+        if let Some(remark) = command.remark {
+            writer = writer.remark(remark);
+        }
+        for (key, value) in &command.ext.fields {
+            writer = writer.ext(key, value);
+        }
+        writer.finish_body(command.body);
+        self.to_channel(asker, bytes, peers, out);
+    }
+
+    fn expire_forwarded(&mut self, now_ns: u64, peers: &Peers, out: &mut Outbound<'_>) {
+        if self.forwarded.is_empty() {
+            return;
+        }
+        let late: Vec<i32> = self
+            .forwarded
+            .iter()
+            .filter(|(_, forwarded)| forwarded.deadline_ns <= now_ns)
+            .map(|(opaque, _)| *opaque)
+            .collect();
+        for opaque in late {
+            if let Some(Forwarded { asker, reply, .. }) = self.forwarded.remove(&opaque) {
+                let refusal = Refusal::new(response::CONSUME_MSG_TIMEOUT, "the client did not answer within 10000 ms");
+                self.answer_asker(asker, reply, &refusal, peers, out);
+            }
+        }
+    }
+
+    fn answer_asker(&self, asker: Channel, reply: Reply, refusal: &Refusal, peers: &Peers, out: &mut Outbound<'_>) {
+        let mut bytes = Vec::new();
+        write_refusal(&mut bytes, reply, refusal);
+        self.to_channel(asker, bytes, peers, out);
+    }
+
+    fn to_channel(&self, to: Channel, bytes: Vec<u8>, peers: &Peers, out: &mut Outbound<'_>) {
+        if to.shard == self.index {
+            if let Some(buffer) = out.buffer(to.conn) {
+                buffer.extend_from_slice(&bytes);
+            }
+        } else {
+            // The asker gives up by its own time-out if this is lost.
+            let _ = peers.mails[usize::from(to.shard)].send(Mail::Bytes { to: to.conn, bytes });
+        }
+    }
+
+    fn on_close(&mut self, conn: ConnId, peers: &Peers, out: &mut Outbound<'_>) {
+        self.holds.forget(conn);
+        let broker = Arc::clone(&self.broker);
+        let clients: &clients::Clients = &broker.clients;
+        clients.on_close(Channel { shard: self.index, conn }, |group| broker.is_notified(group), &mut self.pushes);
+        self.deliver_pushes(peers, out);
+        let gone: Vec<i32> =
+            self.forwarded.iter().filter(|(_, forwarded)| forwarded.to == conn).map(|(opaque, _)| *opaque).collect();
+        for opaque in gone {
+            if let Some(Forwarded { asker, reply, .. }) = self.forwarded.remove(&opaque) {
+                let refusal = Refusal::new(response::CONSUME_MSG_TIMEOUT, "the client's connection is gone");
+                self.answer_asker(asker, reply, &refusal, peers, out);
+            }
+        }
+    }
+}
+
+fn parked_due_ns(parked: &Parked, now_ns: u64) -> u64 {
+    let registered_ns = parked.since_ns + REGISTERED_NS_MAX;
+    if parked.registered && registered_ns > now_ns { registered_ns } else { parked.since_ns + PARKED_NS_MAX }
+}
+
+/// The oldest stands first, so one look is enough for the time-outs of all.
+fn is_parked_due(parked: &Parked, now_ns: u64) -> bool {
+    now_ns.saturating_sub(parked.since_ns) >= if parked.registered { REGISTERED_NS_MAX } else { PARKED_NS_MAX }
+}
+
+fn append_refusal(error: Option<&AppendError>) -> Refusal {
+    match error {
+        Some(error @ AppendError::NoFile(_)) => Refusal::new(response::SYSTEM_ERROR, error.to_string()),
+        Some(error @ AppendError::NotWritable(_)) => Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()),
+        None => Refusal::new(response::SYSTEM_ERROR, "UNKNOWN_ERROR"),
+    }
+}
+
+fn answer_pull(conn: ConnId, command: &Command<'_>, pulled: Pulled, out: &mut Outbound<'_>) {
+    if command.is_oneway() {
+        return;
+    }
+    let Some(buffer) = out.buffer(conn) else { return };
+    let writer = FrameWriter::response(buffer, command.reply(), pulled.code);
+    let writer = with_bounds(writer, &pulled.bounds, pulled.suggested_broker).remark(pulled.read.status.name());
+    if pulled.code != response::SUCCESS {
+        writer.finish();
+        return;
+    }
+    writer.finish_body_bytes(pulled.read.bytes);
+    for slice in pulled.read.slices {
+        out.push(conn, slice);
+    }
+}
