@@ -485,15 +485,11 @@ impl BrokerShard {
         match result {
             Err(refusal) => self.refuse(conn, command, &refusal, out),
             Ok(Answer { after: After::Forwarded(target), .. }) => {
-                let ext = command.ext.fields.iter().map(|(key, value)| (key.to_string(), value.to_string()));
-                let forward = Forward {
-                    asker: channel,
-                    reply,
-                    to: target.conn,
-                    code: command.code,
-                    ext: ext.collect(),
-                    body: command.body.to_vec(),
-                };
+                let fields = command.ext.fields.iter();
+                let ext: Vec<(String, String)> =
+                    fields.map(|&(key, value)| (key.to_string(), value.to_string())).collect();
+                let (to, code, body) = (target.conn, command.code, command.body.to_vec());
+                let forward = Forward { asker: channel, reply, to, code, ext, body };
                 if target.shard == self.index {
                     self.forward(forward, peers, out);
                 } else if peers.mails[usize::from(target.shard)].send(Mail::Forward(Box::new(forward))).is_err() {
@@ -800,6 +796,7 @@ fn is_parked_due(parked: &Parked, now_ns: u64) -> bool {
 fn append_refusal(error: Option<&AppendError>) -> Refusal {
     match error {
         Some(error @ AppendError::NoFile(_)) => Refusal::new(response::SYSTEM_ERROR, error.to_string()),
+        Some(error @ AppendError::TooLarge { .. }) => Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()),
         Some(error @ AppendError::NotWritable(_)) => Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()),
         None => Refusal::new(response::SYSTEM_ERROR, "UNKNOWN_ERROR"),
     }

@@ -250,7 +250,7 @@ fn check_heartbeat(data: &HeartbeatData) -> Result<(), Refusal> {
 }
 
 /// HEART_BEAT (34). A group's retry topic exists, on disk and at the name servers, when the first one is answered.
-pub fn heartbeat(broker: &Broker, request: &Request<'_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
+pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
     let data = HeartbeatData::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no heartbeat: {error}")))?;
     check_heartbeat(&data)?;
@@ -319,7 +319,7 @@ fn register(
 }
 
 /// UNREGISTER_CLIENT (35): 0 for a client that never was there, too.
-pub fn unregister(broker: &Broker, request: &Request<'_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
+pub fn unregister(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
     let header = UnregisterClientHeader::parse(&request.command.ext)?;
     let mut state = broker.clients.write();
     if let Some(group) = header.producer_group {
@@ -347,7 +347,7 @@ impl Broker {
 }
 
 /// GET_CONSUMER_LIST_BY_GROUP (38): each client once, the same list for every member.
-pub fn consumer_list(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn consumer_list(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ConsumerListHeader::parse(&request.command.ext)?;
     let state = broker.clients.read();
     let members = state.consumers.get(header.consumer_group).map(|group| &group.members);
@@ -363,7 +363,7 @@ pub fn consumer_list(broker: &Broker, request: &Request<'_>) -> Result<Answer, R
 }
 
 /// CHECK_CLIENT_CONFIG (46).
-pub fn check_config(request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn check_config(request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     if request.command.body.is_empty() {
         return Ok(Answer::empty());
     }
@@ -384,7 +384,7 @@ pub fn no_filter(expression_type: &str) -> Refusal {
     )
 }
 
-pub fn consumer_connections(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn consumer_connections(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ConsumerConnectionHeader::parse(&request.command.ext)?;
     let state = broker.clients.read();
     let Some(group) = state.consumers.get(header.consumer_group) else {
@@ -407,7 +407,7 @@ pub fn consumer_connections(broker: &Broker, request: &Request<'_>) -> Result<An
     Ok(Answer::body(body.to_json()))
 }
 
-pub fn producer_connections(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn producer_connections(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ProducerConnectionHeader::parse(&request.command.ext)?;
     let state = broker.clients.read();
     let Some(members) = state.producers.get(header.producer_group) else {
@@ -420,7 +420,7 @@ pub fn producer_connections(broker: &Broker, request: &Request<'_>) -> Result<An
 }
 
 /// GET_CONSUMER_RUNNING_INFO (307): the client knows, so it is asked.
-pub fn running_info(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn running_info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ConsumerRunningInfoHeader::parse(&request.command.ext)?;
     let (group, id) = (header.consumer_group, header.client_id);
     let state = broker.clients.read();

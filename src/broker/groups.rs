@@ -161,7 +161,7 @@ impl Groups {
 pub fn require(
     broker: &Broker,
     group: &str,
-    request: &Request<'_>,
+    request: &Request<'_, '_>,
 ) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
     check_group_name(group)?;
     broker.groups.get_or_create(group, request.now.wall_ms).map(|(config, _)| config).ok_or_else(|| {
@@ -172,7 +172,7 @@ pub fn require(
     })
 }
 
-pub fn update(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn update(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let config = SubscriptionGroupConfig::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no subscription group configuration: {error}")))?;
     if config.group_name.is_empty() {
@@ -183,7 +183,7 @@ pub fn update(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal>
     Ok(Answer::after(After::Durable(version)))
 }
 
-pub fn config(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn config(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = GetGroupConfigHeader::parse(&request.command.ext)?;
     let config = broker.groups.get(header.group).ok_or_else(|| {
         Refusal::new(
@@ -194,7 +194,7 @@ pub fn config(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal>
     Ok(Answer::body(config.to_json()))
 }
 
-pub fn delete(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = DeleteGroupHeader::parse(&request.command.ext)?;
     check_group_name(header.group_name)?;
     if header.with_offsets() {

@@ -71,10 +71,10 @@ pub struct Channel {
 }
 
 /// A request as the capabilities see it.
-pub struct Request<'a> {
+pub struct Request<'a, 'f> {
     pub channel: Channel,
     pub peer: SocketAddr,
-    pub command: &'a Command<'a>,
+    pub command: &'a Command<'f>,
     pub now: Now,
 }
 
@@ -234,7 +234,7 @@ impl Broker {
     ///
     /// # Errors
     /// The refusal to answer with; nothing has changed then.
-    pub fn handle(&self, request: &Request<'_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
+    pub fn handle(&self, request: &Request<'_, '_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
         match request.command.code {
             request::QUERY_CONSUMER_OFFSET => offsets::query(self, request),
             request::UPDATE_CONSUMER_OFFSET => offsets::update(self, request),

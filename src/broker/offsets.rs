@@ -136,7 +136,7 @@ fn queue(broker: &Broker, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue
     broker.store.queue(topic, queue_id)
 }
 
-pub fn query(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn query(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = QueryOffsetHeader::parse(&request.command.ext)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
     if let Some(offset) = broker.offsets.get(group, topic, queue_id) {
@@ -159,7 +159,7 @@ pub fn query(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> 
     ))
 }
 
-pub fn update(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn update(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = UpdateOffsetHeader::parse(&request.command.ext)?;
     check_topic_name(header.topic)?;
     if !(0..=QUEUE_ID_MAX).contains(&header.queue_id) {
@@ -173,7 +173,7 @@ pub fn update(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal>
     Ok(Answer::empty())
 }
 
-pub fn search(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn search(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = SearchOffsetHeader::parse(&request.command.ext)?;
     let boundary = match header.boundary {
         Boundary::Lower => TimeBoundary::Lower,
@@ -184,17 +184,17 @@ pub fn search(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal>
     Ok(Answer::field("offset", offset))
 }
 
-pub fn max(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn max(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = MaxOffsetHeader::parse(&request.command.ext)?;
     Ok(Answer::field("offset", queue(broker, header.topic, header.queue_id).map_or(0, |queue| queue.max())))
 }
 
-pub fn min(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn min(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = MinOffsetHeader::parse(&request.command.ext)?;
     Ok(Answer::field("offset", queue(broker, header.topic, header.queue_id).map_or(0, |queue| queue.min())))
 }
 
-pub fn earliest_store_time(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn earliest_store_time(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = EarliestStoreTimeHeader::parse(&request.command.ext)?;
     let timestamp = queue(broker, header.topic, header.queue_id)
         .filter(|queue| queue.max() > queue.min())

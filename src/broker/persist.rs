@@ -77,8 +77,10 @@ impl JsonFile {
     /// Durable when it returns.
     pub fn store(&self, bytes: &[u8]) -> Result<(), PersistError> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
-        let failed =
-            |act, path: &Path| move |source| PersistError::Io { act, path: path.to_path_buf(), source };
+        fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PersistError {
+            let path = path.to_path_buf();
+            move |source| PersistError::Io { act, path, source }
+        }
         fs::create_dir_all(dir).map_err(failed("cannot create", dir))?;
         for target in [self.beside(".bak"), self.path.clone()] {
             let mut temporary = target.clone().into_os_string();

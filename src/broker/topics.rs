@@ -339,7 +339,7 @@ fn changed_attributes(
 }
 
 /// UPDATE_AND_CREATE_TOPIC (17). Answered when the name servers know.
-pub fn create(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn create(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = CreateTopicHeader::parse(&request.command.ext)?;
     check_topic_name(header.topic)?;
     check_not_system(broker, header.topic)?;
@@ -379,7 +379,7 @@ pub fn create(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal>
 }
 
 /// DELETE_TOPIC_IN_BROKER (215): configuration, queues and every group's offsets go.
-pub fn delete(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = DeleteTopicHeader::parse(&request.command.ext)?;
     let name = header.topic;
     check_topic_name(name)?;
@@ -404,7 +404,7 @@ pub fn delete(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal>
 }
 
 /// GET_TOPIC_CONFIG (351).
-pub fn config(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn config(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = GetTopicConfigHeader::parse(&request.command.ext)?;
     let topic = broker.topics.get(header.topic).ok_or_else(|| topic_missing(header.topic))?;
     Ok(Answer::body(topic.to_json()))

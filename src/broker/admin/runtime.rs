@@ -7,7 +7,7 @@ use ringmq_net::protocol::body::stats::KVTable;
 use ringmq_net::protocol::codes::version;
 use std::path::Path;
 
-pub fn info(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let now_ms = request.now.wall_ms;
     let store = &broker.store;
     let mut table = KVTable::default();

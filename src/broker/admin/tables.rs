@@ -11,7 +11,7 @@ fn message_queue(broker: &Broker, topic: &str, queue_id: i32) -> MessageQueue {
     MessageQueue { broker_name: broker.config.broker_name.clone(), queue_id, topic: topic.to_string() }
 }
 
-pub fn topic_stats(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn topic_stats(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = TopicStatsHeader::parse(&request.command.ext)?;
     let topic = broker.topics.get(header.topic).ok_or_else(|| topic_missing(header.topic))?;
     let mut table = TopicStatsTable::default();
@@ -30,7 +30,7 @@ pub fn topic_stats(broker: &Broker, request: &Request<'_>) -> Result<Answer, Ref
     Ok(Answer::body(table.to_json()))
 }
 
-pub fn consume_stats(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn consume_stats(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ConsumeStatsHeader::parse(&request.command.ext)?;
     let group = header.consumer_group;
     let listed = header.topic_list.unwrap_or("").split(';').filter(|topic| !topic.is_empty());
@@ -67,7 +67,7 @@ pub fn consume_stats(broker: &Broker, request: &Request<'_>) -> Result<Answer, R
     Ok(Answer::body(stats.to_json()))
 }
 
-pub fn topic_consumed_by(broker: &Broker, request: &Request<'_>) -> Result<Answer, Refusal> {
+pub fn topic_consumed_by(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = TopicConsumeByWhoHeader::parse(&request.command.ext)?;
     let mut groups = broker.clients.groups_of(header.topic);
     groups.extend(broker.offsets.groups_of(header.topic));
