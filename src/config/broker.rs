@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 
 const INT_MAX: u32 = i32::MAX as u32;
 const QUEUE_ENTRY_BYTES: u32 = 20;
+/// The most whole entries with which the place behind the last one still is a Java int.
+const QUEUE_FILE_BYTES_MAX: u32 = INT_MAX / QUEUE_ENTRY_BYTES * QUEUE_ENTRY_BYTES - QUEUE_ENTRY_BYTES;
+/// A log file is written and preheated in whole pages, and keeps room for a record's other fields beside its body.
+const PAGE_BYTES: u32 = 4096;
 
 settings! {
     /// The keys of Java's BrokerConfig, MessageStoreConfig and NettyServerConfig that work, and ringmq's own.
@@ -38,7 +42,6 @@ settings! {
         commit_log_flush_pages_min: u32 = "flushCommitLogLeastPages" plain, 0..=INT_MAX, |_| 4;
         commit_log_flush_thorough_interval_ms: u32 = "flushCommitLogThoroughInterval" plain, 1..=INT_MAX, |_| 10_000;
         consume_queue_flush_interval_ms: u32 = "flushIntervalConsumeQueue" plain, 1..=INT_MAX, |_| 1000;
-        consume_queue_flush_pages_min: u32 = "flushConsumeQueueLeastPages" plain, 0..=INT_MAX, |_| 2;
         consume_queue_flush_thorough_interval_ms: u32 =
             "flushConsumeQueueThoroughInterval" plain, 1..=INT_MAX, |_| 60_000;
         crc_check_on_recover: bool = "checkCRCOnRecover" plain, (), |_| true;
@@ -154,8 +157,8 @@ impl BrokerConfig {
         self.consume_queue_file_bytes = self
             .consume_queue_file_bytes
             .checked_next_multiple_of(QUEUE_ENTRY_BYTES)
-            .unwrap_or(INT_MAX / QUEUE_ENTRY_BYTES * QUEUE_ENTRY_BYTES)
-            .min(INT_MAX / QUEUE_ENTRY_BYTES * QUEUE_ENTRY_BYTES);
+            .unwrap_or(QUEUE_FILE_BYTES_MAX)
+            .min(QUEUE_FILE_BYTES_MAX);
         self.register_interval_ms = self.register_interval_ms.clamp(10_000, 60_000);
     }
 
@@ -171,6 +174,11 @@ impl BrokerConfig {
         };
         if self.store_path_commit_log.to_string_lossy().contains(',') {
             wrong("storePathCommitLog", "one folder: a log over several folders is not built yet");
+        }
+        let log_bytes_min = self.message_bytes_max + PAGE_BYTES;
+        if self.commit_log_file_bytes < log_bytes_min || !self.commit_log_file_bytes.is_multiple_of(PAGE_BYTES) {
+            let allowed = format!("a multiple of {PAGE_BYTES} from maxMessageSize + {PAGE_BYTES} = {log_bytes_min} on");
+            wrong("mappedFileSizeCommitLog", &allowed);
         }
         if !self.recv_buffer_count.is_power_of_two() {
             wrong("ringmq.recvBufferCount", "a power of two from 8 to 32768");
@@ -195,12 +203,6 @@ impl BrokerConfig {
             facts.push(format!(
                 "brokerIP1={} is the address of a bridge: clients on other machines cannot reach it; set brokerIP1",
                 self.broker_ip1
-            ));
-        }
-        if self.message_bytes_max > self.commit_log_file_bytes {
-            facts.push(format!(
-                "maxMessageSize={} is more than a log file holds (mappedFileSizeCommitLog={}): larger messages are refused",
-                self.message_bytes_max, self.commit_log_file_bytes
             ));
         }
         facts
@@ -279,7 +281,6 @@ mod tests {
             ("flushCommitLogLeastPages", "4"),
             ("flushCommitLogThoroughInterval", "10000"),
             ("flushIntervalConsumeQueue", "1000"),
-            ("flushConsumeQueueLeastPages", "2"),
             ("flushConsumeQueueThoroughInterval", "60000"),
             ("maxMessageSize", "4194304"),
             ("autoCreateTopicEnable", "true"),
@@ -358,6 +359,8 @@ mod tests {
         for text in [
             "storePathCommitLog=/a,/b",
             "ringmq.recvBufferCount=100",
+            "mappedFileSizeCommitLog=1048576",
+            "mappedFileSizeCommitLog=16777217",
             "brokerPermission=8",
             "brokerName=a b",
             "namesrvAddr=host",
@@ -370,6 +373,8 @@ mod tests {
             assert!(refused.starts_with(&format!("broker.conf:1: {key}={value}")), "{refused}");
         }
         load("tls.server.mode=disabled\ntls.enable=false\n").unwrap();
+        load("mappedFileSizeCommitLog=65536\nmaxMessageSize=61440\n").unwrap();
+        assert!(load("mappedFileSizeCommitLog=65536\nmaxMessageSize=61441\n").is_err());
     }
 
     #[test]
@@ -416,11 +421,7 @@ mod tests {
 
     #[test]
     fn an_address_that_nobody_reaches_is_warned_about() {
-        for (text, want) in [
-            ("brokerIP1=127.0.0.1", "cannot reach"),
-            ("brokerIP1=172.17.0.1", "bridge"),
-            ("mappedFileSizeCommitLog=1048576", "maxMessageSize=4194304 is more"),
-        ] {
+        for (text, want) in [("brokerIP1=127.0.0.1", "cannot reach"), ("brokerIP1=172.17.0.1", "bridge")] {
             let warnings = load(text).unwrap().warnings();
             assert!(warnings.iter().any(|line| line.contains(want)), "{text}: {warnings:?}");
         }
@@ -436,7 +437,7 @@ mod tests {
         assert_eq!(config.register_interval_ms, 10_000);
         assert_eq!(config.ha_server_addr(), "10.1.2.3:7");
         assert_eq!(config.broker_addr(), "[fe80::1]:10911");
-        assert_eq!(load("mappedFileSizeConsumeQueue=2147483647").unwrap().consume_queue_file_bytes, 2_147_483_640);
+        assert_eq!(load("mappedFileSizeConsumeQueue=2147483647").unwrap().consume_queue_file_bytes, 2_147_483_620);
     }
 
     #[test]

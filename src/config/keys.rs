@@ -297,6 +297,7 @@ pub const BROKER_TUNING: &[&str] = &[
     "filterDataCleanTimeSpan",
     "filterSupportRetry",
     "flushCommitLogTimed",
+    "flushConsumeQueueLeastPages",
     "flushConsumerOffsetHistoryInterval",
     "flushDelayOffsetInterval",
     "flushLeastPagesWhenWarmMapedFile",
