@@ -21,6 +21,7 @@ use std::fs::{self, File};
 use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
@@ -264,6 +265,9 @@ impl Process {
     fn start(mut command: Command, output: &Path) -> io::Result<Self> {
         let file = File::create(output)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        // A child inherits the mask of `clean_up_on_signal` and would never see our SIGTERM.
+        // SAFETY: between fork and exec only sigprocmask is called, which is async-signal-safe.
+        unsafe { command.pre_exec(|| SigSet::all().thread_unblock().map_err(io::Error::from)) };
         // Held over the start, so that a signal finds every process in the list.
         let mut started = started();
         let child = command.spawn().map_err(|error| {

@@ -10,6 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(20);
+/// Queues that grow no more for so long are complete.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// The sum of the ends of all queues when the run began.
 pub struct Start {
@@ -39,11 +41,15 @@ impl Start {
     pub fn compare(&self, target: &Target, sent: u64, acknowledged: u64, due: u64) -> io::Result<Stored> {
         let mut client = Client::connect(target.broker)?;
         let started = Instant::now();
+        let mut grown = (self.offsets, started);
         loop {
             let end = offsets(&mut client, target)?
                 .ok_or_else(|| io::Error::other("the broker gives the ends of its queues no longer"))?;
             let stored = end.saturating_sub(self.offsets);
-            if stored >= due || started.elapsed() > DRAIN {
+            if end > grown.0 {
+                grown = (end, Instant::now());
+            }
+            if stored >= due || grown.1.elapsed() > SETTLED || started.elapsed() > DRAIN {
                 let lost = due.saturating_sub(stored);
                 return Ok(Stored { sent, acknowledged, stored, lost, surplus: stored.saturating_sub(sent) });
             }
