@@ -86,7 +86,7 @@ impl KvConfig {
     }
 
     fn with(path: PathBuf, table: Table) -> KvConfig {
-        let bytes = table.iter().flat_map(|(_, pairs)| pairs).map(|(key, value)| key.len() + value.len()).sum();
+        let bytes = table.values().flatten().map(|(key, value)| key.len() + value.len()).sum();
         KvConfig { path, table, bytes }
     }
 
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_torn_file_gives_way_to_its_backup() {
         // kvConfig.json, kvConfig.json.bak, value of NS/k (Err: the start is refused)
-        let cases: [(Option<&str>, Option<&str>, Result<Option<&str>, ()>); 10] = [
+        let cases = [
             (None, None, Ok(None)),
             (Some(GOOD), None, Ok(Some("v"))),
             (Some(""), None, Ok(None)),

@@ -371,16 +371,15 @@ impl RouteTable {
 
     fn route(&self, topic: &str, acting_master_support: bool) -> Option<TopicRouteData> {
         let queues = &self.topics.get(topic)?.queues;
-        let stand_in = acting_master_support && !topic.starts_with(SYNC_MEMBER_PREFIX);
+        let may_stand_in = acting_master_support && !topic.starts_with(SYNC_MEMBER_PREFIX);
         let mut route = TopicRouteData::default();
         for (name, queues) in queues {
             let group = self.groups.get(name)?;
             let mut data = group.data();
             let lacks_master = !data.broker_addrs.contains_key(&MASTER_ID);
-            if stand_in && lacks_master && group.acting_master_enable && queues.perm & PERM_WRITE == 0 {
-                if let Some((_, addr)) = data.broker_addrs.pop_first() {
-                    data.broker_addrs.insert(MASTER_ID, addr);
-                }
+            let stands_in = may_stand_in && lacks_master && group.acting_master_enable && queues.perm & PERM_WRITE == 0;
+            if stands_in && let Some((_, addr)) = data.broker_addrs.pop_first() {
+                data.broker_addrs.insert(MASTER_ID, addr);
             }
             route.broker_datas.push(data);
             route.queue_datas.push(queues.data(name));
