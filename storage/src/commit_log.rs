@@ -25,7 +25,7 @@ use crate::record::layout::{BLANK_BYTES, blank};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -219,6 +219,8 @@ impl CommitLog {
             gate.store_timestamp = store_timestamp;
             self.written.store(gate.end, Ordering::Release);
             publish_entries(batch, units_placed, successor, report);
+            // `max` is published: whoever reads `waiters` after this call misses no holder that did not see it.
+            fence(Ordering::SeqCst);
             self.store_timestamp.store(store_timestamp, Ordering::Release);
         }
         AppendOutcome { units_placed, error }
@@ -263,8 +265,9 @@ impl CommitLog {
         }
         let start = gate.file.as_ref().map_or(gate.end, |file| file.end());
         let next = self.take_file(start)?;
-        if gate.file.is_some() {
-            let left = u32::try_from(start - gate.end).expect("a file is smaller than 4 GiB");
+        let left = u32::try_from(start - gate.end).expect("a file is smaller than 4 GiB");
+        // Too little for a blank record is left only where another writer than ours and Java's was: readers know.
+        if gate.file.is_some() && left as usize >= BLANK_BYTES {
             if let Err(e) = self.write_or_note(gate, &blank(left)) {
                 *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
                 return Err(e);

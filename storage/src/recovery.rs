@@ -29,7 +29,7 @@ use crate::ext::ExtFiles;
 use crate::mapped_file::{MappedFile, file_name};
 use crate::queue_repair::{QueueError, QueueRepair};
 use crate::record::decode::{Checked, Record, check, peek_size, peek_store_timestamp};
-use crate::record::layout::{MAGIC_V1, MAGIC_V2};
+use crate::record::layout::{BLANK_BYTES, MAGIC_V1, MAGIC_V2};
 use crate::store::{OpenReport, Queues, StoreConfig};
 use crate::survey::{LogFiles, survey_log, survey_others, survey_queues};
 use std::io;
@@ -224,7 +224,7 @@ fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<
                 }
                 // Without a next file the blank counts for nothing: the next record goes there.
                 Ok(Checked::Blank { .. }) => break,
-                Ok(Checked::End) if bytes.is_empty() => break,
+                Ok(Checked::End) if bytes.len() < BLANK_BYTES => break,
                 Ok(Checked::End) => return Ok(walk),
                 Err(fault) => {
                     walk.fault = Some(fault.to_string());

@@ -265,9 +265,16 @@ impl Store {
     /// topic and the log's end are written down first: older records of the topic get no entry any more. An append that
     /// is under way and still holds a queue of the topic goes into the queue made after.
     ///
+    /// Waits for the file agent's turn to end: neither may meet the other's half-done work.
+    ///
     /// # Errors
-    /// What the disk answers; the topic may then be gone from memory and come back at the next start.
+    /// What the disk answers; the topic may then be gone from memory and come back at the next start. Or the store is
+    /// closed.
     pub fn delete_topic(&self, topic: &str) -> io::Result<()> {
+        let _agent = self.file_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return Err(io::Error::other("the store is closed"));
+        }
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let (gone, log_end) = self.log.hold_gate(|| {
             let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);

@@ -84,11 +84,12 @@ pub(crate) fn survey_log(
         }
         let found = format!("a log file of {bytes} bytes instead of {file_bytes}");
         let setting = format!("set mappedFileSizeCommitLog = {bytes} if the store was written with that");
-        if bytes > file_bytes {
+        let is_by_name = files.get(1).is_some_and(|(second, _)| second - files[0].0 == bytes);
+        if bytes > file_bytes || is_by_name {
             return Err(odd(path, found, setting));
         } else if index < last {
-            let remedy = "restore it from a copy; what it lacks and all later files would be lost otherwise".to_owned();
-            return Err(odd(path, found, if files.len() > 1 { remedy } else { setting }));
+            let remedy = "restore it from a copy; what it lacks and all later files would be lost otherwise";
+            return Err(odd(path, found, remedy));
         } else if index == 0 && !is_cut_short(disk, &path, start, bytes)? {
             return Err(odd(path, found, setting));
         }
