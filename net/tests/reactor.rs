@@ -269,12 +269,15 @@ fn a_mail_meets_the_reactor_falling_asleep() {
 fn a_mail_may_bring_a_connection() {
     let server = Server::start(ReactorConfig::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (accepted, peer) = listener.accept().unwrap();
-    accepted.set_nonblocking(true).unwrap();
-    assert!(server.sender.send(Mail::Adopt(accepted.into(), peer)).is_ok());
-    stream.write_all(&frame(b"through a mail")).unwrap();
-    assert_eq!(read_frame(&mut stream).unwrap(), frame(b"through a mail"));
+    for adopt in [Mail::Adopt, Mail::AdoptLate] {
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        // Already there when it is adopted: the frame must still come after `on_open`.
+        stream.write_all(&frame(b"through a mail")).unwrap();
+        assert!(server.sender.send(adopt(accepted.into(), peer)).is_ok());
+        assert_eq!(read_frame(&mut stream).unwrap(), frame(b"through a mail"));
+    }
 }
 
 #[test]
@@ -349,7 +352,8 @@ fn sends_of_many_segments_keep_their_order() {
     // One frame, its body in 3000 pushed pieces with own bytes between them.
     stream.write_all(&frame(b"pieces 3000")).unwrap();
     let answer = read_frame(&mut stream).unwrap();
-    let want: Vec<u8> = (0..3000_u32).flat_map(|index| [index.to_be_bytes(), (!index).to_be_bytes()].concat()).collect();
+    let want: Vec<u8> =
+        (0..3000_u32).flat_map(|index| [index.to_be_bytes(), (!index).to_be_bytes()].concat()).collect();
     assert_eq!(answer[8..], want);
 }
 

@@ -11,10 +11,14 @@
 use crate::protocol::frame::{FrameError, HEAD_BYTES, frame_head_limited};
 use bytes::Bytes;
 
-/// What a reused buffer may keep between uses.
+/// A buffer above this is not pooled.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// A vector of segments or answers starts with so many bytes.
+/// A new buffer of an outbox has so much room.
 const SEGMENT_BYTES: usize = 4 << 10;
+/// Room of all pooled buffers, and number and length of pooled lists of segments (32 bytes each).
+const POOL_BYTES_MAX: usize = 16 << 20;
+const POOL_LIST_COUNT_MAX: usize = 1024;
+const POOL_LIST_CAPACITY_MAX: usize = 256;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -167,31 +171,37 @@ impl Segment {
 #[derive(Default)]
 pub struct Pool {
     buffers: Vec<Vec<u8>>,
-    segments: Vec<Vec<Segment>>,
+    buffers_bytes: usize,
+    lists: Vec<Vec<Segment>>,
 }
 
 impl Pool {
-    const COUNT_MAX: usize = 256;
-
     fn buffer(&mut self) -> Vec<u8> {
-        self.buffers.pop().unwrap_or_else(|| Vec::with_capacity(SEGMENT_BYTES))
+        let Some(buffer) = self.buffers.pop() else { return Vec::with_capacity(SEGMENT_BYTES) };
+        self.buffers_bytes -= buffer.capacity();
+        buffer
+    }
+
+    fn list(&mut self) -> Vec<Segment> {
+        self.lists.pop().unwrap_or_default()
     }
 
     pub fn recycle(&mut self, segment: Segment) {
         if let Segment::Owned(mut bytes) = segment
-            && self.buffers.len() < Self::COUNT_MAX
             && (1..=KEPT_BYTES_MAX).contains(&bytes.capacity())
+            && self.buffers_bytes + bytes.capacity() <= POOL_BYTES_MAX
         {
             bytes.clear();
+            self.buffers_bytes += bytes.capacity();
             self.buffers.push(bytes);
         }
     }
 
-    /// `segments` has been emptied.
-    pub fn recycle_list(&mut self, segments: Vec<Segment>) {
-        debug_assert!(segments.is_empty());
-        if self.segments.len() < Self::COUNT_MAX && segments.capacity() <= 1024 {
-            self.segments.push(segments);
+    /// `list` has been emptied.
+    pub fn recycle_list(&mut self, list: Vec<Segment>) {
+        debug_assert!(list.is_empty());
+        if self.lists.len() < POOL_LIST_COUNT_MAX && (1..=POOL_LIST_CAPACITY_MAX).contains(&list.capacity()) {
+            self.lists.push(list);
         }
     }
 }
@@ -224,7 +234,7 @@ impl Outbox {
 
     fn add(&mut self, segment: Segment, pool: &mut Pool) {
         if self.segments.capacity() == 0 {
-            self.segments = pool.segments.pop().unwrap_or_default();
+            self.segments = pool.list();
         }
         self.sealed_bytes += self.segments.last().map_or(0, |last| last.bytes().len());
         self.segments.push(segment);

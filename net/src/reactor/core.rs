@@ -8,10 +8,10 @@
 //! A socket is closed and its slot given on only when no operation of it is outstanding, so a CQE always meets the
 //! connection it belongs to, and a descriptor's number is never reused under a queued operation.
 
-use super::connection::{Inbox, Outbox, PartialBudget, Pool};
+use super::connection::{Inbox, Outbox, PartialBudget, Pool, Refusal};
 use super::error::RingError;
 use super::ring::{Flight, Ring};
-use super::timer::IdleSweep;
+use super::timer::{IdleSweep, LogLimit};
 use super::{ConnId, Now, Port, ReactorConfig};
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -118,6 +118,7 @@ pub struct Core {
     /// `on_close` is to be called.
     pub doomed: VecDeque<u32>,
     pub idle: IdleSweep,
+    refusals: LogLimit,
     /// `run` returns at this `mono_ns`, or when all is sent.
     pub finish_ns: Option<u64>,
 }
@@ -127,6 +128,7 @@ impl Core {
         Self {
             budget: PartialBudget::new(config.partial_bytes_max, buffer_bytes),
             idle: IdleSweep::new(config.idle_ms),
+            refusals: LogLimit::default(),
             config,
             now,
             ring,
@@ -396,6 +398,15 @@ impl Core {
         let _ = connection.stream.shutdown(Shutdown::Both);
         *open_count -= 1;
         doomed.push_back(slot);
+    }
+
+    /// What came is no frame, or too much: one line that names the likely cause.
+    #[cold]
+    pub fn refuse(&mut self, slot: u32, refusal: &Refusal) {
+        if let Some(unlogged) = self.refusals.line(self.now.mono_ns) {
+            tracing::warn!(peer = %self.connection(slot).peer, unlogged, "connection closed: {refusal}");
+        }
+        self.doom(slot);
     }
 
     /// `on_close` was called.

@@ -2,8 +2,8 @@
 //! service work, submit once.
 //!
 //! ```text
-//! turn   clocks ─ CQEs ─> on_accept, on_frame ─ mails ─> on_mail ─ changes ─> on_open, on_close ─> on_turn
-//!        └─ one io_uring_enter: all sends, receives, accepts of the turn, and the wait for the next <─┘
+//! turn   clocks ─ CQEs ─> on_accept, on_frame ─ mails ─> on_mail ─ changes ─> on_open, on_close ─> on_turn ─┐
+//!        └─ one io_uring_enter: all sends, receives, accepts of the turn, and the wait for the next <────────┘
 //! ```
 //!
 //! A connection has one multishot receive and at most one send in flight. Its files: `connection` cuts frames and
@@ -193,14 +193,7 @@ impl<S: Service> Reactor<S> {
         let mailbox = Mailbox::new(config.mail_count_max)
             .map_err(|source| RingError::Call { call: "eventfd of the mailbox", source })?;
         let core = Core::new(config, ring, Now::read(), buffers.buffer_bytes());
-        Ok(Self {
-            core,
-            buffers,
-            mailbox,
-            mails: Vec::new(),
-            entries: Vec::new(),
-            bell_armed: false,
-        })
+        Ok(Self { core, buffers, mailbox, mails: Vec::new(), entries: Vec::new(), bell_armed: false })
     }
 
     pub fn mail_sender(&self) -> MailSender<S::Mail> {
@@ -230,11 +223,13 @@ impl<S: Service> Reactor<S> {
     pub fn run(&mut self, service: &mut S) -> Result<(), RingError> {
         loop {
             let service_ns = self.turn(service)?;
-            if let Some(finish_ns) = self.core.finish_ns
-                && (finish_ns <= self.core.now.mono_ns || self.core.is_all_sent())
-            {
-                self.core.finish_ns = None;
-                return self.core.ring.enter(0, None);
+            if let Some(finish_ns) = self.core.finish_ns {
+                let is_late = finish_ns <= self.core.now.mono_ns;
+                if is_late || (self.core.is_all_sent() && self.core.opened.is_empty() && self.core.doomed.is_empty()) {
+                    self.call_changes(service);
+                    self.core.finish_ns = None;
+                    return self.core.ring.enter(0, None);
+                }
             }
             self.wait(service_ns)?;
         }
@@ -243,6 +238,8 @@ impl<S: Service> Reactor<S> {
     /// Everything but the system call. Returns the service's deadline.
     fn turn(&mut self, service: &mut S) -> Result<Option<u64>, RingError> {
         self.core.now = Now::read();
+        // Of the last turn's end: a connection adopted in `on_turn` is open before its first frame.
+        self.call_changes(service);
         self.take_completions(service)?;
         self.take_mails(service);
         self.read_on(service);
@@ -396,8 +393,7 @@ fn read<S: Service>(core: &mut Core, service: &mut S, slot: u32, bytes: &[u8]) -
             }
             Ok(None) => break,
             Err(refusal) => {
-                tracing::warn!(peer = ?core.peer(id), "connection closed: {refusal}");
-                core.doom(slot);
+                core.refuse(slot, &refusal);
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! When to look for idle connections.
+//! When to look for idle connections, and how often to complain.
 
 const NANOS_PER_MS: u64 = 1_000_000;
 /// Two sweeps are so far apart at least, or a quarter of a shorter limit.
@@ -42,9 +42,44 @@ impl IdleSweep {
     }
 }
 
+/// At most `LINE_COUNT_MAX` log lines a second about peers that anybody can make.
+#[derive(Default)]
+pub struct LogLimit {
+    second: u64,
+    count: u32,
+    dropped_count: u64,
+}
+
+impl LogLimit {
+    const LINE_COUNT_MAX: u32 = 10;
+
+    /// `Some` when a line may be written: how many were dropped since the last one.
+    pub fn line(&mut self, now_ns: u64) -> Option<u64> {
+        let second = now_ns / (1_000 * NANOS_PER_MS);
+        if second != self.second {
+            (self.second, self.count) = (second, 0);
+        }
+        if self.count == Self::LINE_COUNT_MAX {
+            self.dropped_count += 1;
+            return None;
+        }
+        self.count += 1;
+        Some(std::mem::take(&mut self.dropped_count))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_limited_by_the_second() {
+        let mut limit = LogLimit::default();
+        let second = 1_000 * NANOS_PER_MS;
+        assert_eq!((0..25).filter(|_| limit.line(5 * second).is_some()).count(), 10);
+        assert_eq!(limit.line(6 * second), Some(15));
+        assert_eq!(limit.line(6 * second), Some(0));
+    }
 
     #[test]
     fn sweeps_follow_the_oldest_connection() {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub enum Mail {
     Count,
     Adopt(OwnedFd, SocketAddr),
+    /// Adopted by the turn's `on_turn`.
+    AdoptLate(OwnedFd, SocketAddr),
     /// Milliseconds from now.
     Finish(u64),
     StopAccepting,
@@ -40,6 +42,7 @@ pub struct TestService {
     pub counts: Arc<Counts>,
     open: std::collections::HashSet<ConnId>,
     deadline_ns: Option<u64>,
+    late: Vec<(OwnedFd, SocketAddr)>,
 }
 
 /// Sends each frame back, but
@@ -89,6 +92,7 @@ impl Service for TestService {
                 let conn = out.adopt(socket, peer, Port(255));
                 assert_eq!(out.port(conn), Some(Port(255)));
             }
+            Mail::AdoptLate(socket, peer) => self.late.push((socket, peer)),
             Mail::Finish(ms) => out.finish(later(ms)),
             Mail::StopAccepting => out.stop_accepting(),
             Mail::Deadline(ms) => {
@@ -107,6 +111,9 @@ impl Service for TestService {
     }
 
     fn on_turn(&mut self, out: &mut Outbound<'_>) -> Option<u64> {
+        for (socket, peer) in self.late.drain(..) {
+            out.adopt(socket, peer, Port(255));
+        }
         self.counts.turns.fetch_add(1, Ordering::SeqCst);
         self.counts.connections.store(out.connection_count(), Ordering::SeqCst);
         if let Some(deadline_ns) = self.deadline_ns

@@ -1,0 +1,81 @@
+//! Every interleaving of posting and falling asleep: no mail is slept over.
+
+/// What `wake.rs` takes from its parent.
+mod atomic {
+    pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
+}
+
+#[path = "../src/reactor/wake.rs"]
+mod wake;
+
+use atomic::{AtomicBool, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use wake::WakeFlags;
+
+struct Shared {
+    mails: Mutex<u32>,
+    flags: WakeFlags,
+    /// The eventfd.
+    rung: AtomicBool,
+}
+
+fn post(shared: &Shared) {
+    let is_first = {
+        let mut mails = shared.mails.lock().unwrap();
+        *mails += 1;
+        shared.flags.note_mail()
+    };
+    if is_first && shared.flags.must_ring() {
+        shared.rung.store(true, Ordering::Release);
+    }
+}
+
+/// One turn of the owner: takes mails, then sleeps if it may. True: it blocked and nobody has rung yet.
+fn turn(shared: &Shared, taken: &mut u32) -> bool {
+    if shared.flags.has_mail() {
+        let mut mails = shared.mails.lock().unwrap();
+        *taken += std::mem::take(&mut *mails);
+        shared.flags.note_taken();
+    }
+    shared.flags.fall_asleep()
+}
+
+fn check(senders: u32) {
+    loom::model(move || {
+        let shared = Arc::new(Shared { mails: Mutex::new(0), flags: WakeFlags::new(), rung: AtomicBool::new(false) });
+        let threads: Vec<_> = (0..senders)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || post(&shared))
+            })
+            .collect();
+        let mut taken = 0;
+        let mut blocked = false;
+        for _ in 0..2 {
+            blocked = turn(&shared, &mut taken);
+            if blocked {
+                if !shared.rung.swap(false, Ordering::AcqRel) {
+                    break;
+                }
+                shared.flags.wake_up();
+                blocked = false;
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let left = *shared.mails.lock().unwrap();
+        assert_eq!(taken + left, senders);
+        // All have posted. An owner that is still blocked with mail must have been rung.
+        assert!(!blocked || left == 0 || shared.rung.load(Ordering::Acquire), "slept over {left} mails");
+    });
+}
+
+#[test]
+fn one_sender() {
+    check(1);
+}
+
+#[test]
+fn two_senders() {
+    check(2);
+}
