@@ -25,6 +25,8 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// A load generator that has no idle core left measures itself.
 const OWN_CORES_MAX: f64 = 0.9;
+/// More than the kernel's own threads take for this broker and this client: somebody else measures or builds here.
+const OTHER_CORES_MAX: f64 = 0.4;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Target {
@@ -126,6 +128,8 @@ pub struct Cost {
     pub broker_cores: Option<f64>,
     pub machine_us_per_message: f64,
     pub stolen_cores: f64,
+    /// Neither broker nor client: kernel threads, interrupts and whatever else runs on this machine.
+    pub other_cores: Option<f64>,
     pub broker_resident_mib: Option<f64>,
     pub broker_anonymous_mib: Option<f64>,
 }
@@ -146,6 +150,7 @@ impl Cost {
             broker_cores: used.broker.map(cores),
             machine_us_per_message: per_message(used.machine),
             stolen_cores: cores(used.stolen),
+            other_cores: used.broker.map(|broker| cores(used.machine.saturating_sub(broker + used.own))),
             broker_resident_mib: memory.map(|Memory { resident, .. }| mib(resident)),
             broker_anonymous_mib: memory.map(|Memory { anonymous, .. }| mib(anonymous)),
         }
@@ -174,6 +179,9 @@ impl fmt::Display for Cost {
         writeln!(f)?;
         if let (Some(resident), Some(anonymous)) = (self.broker_resident_mib, self.broker_anonymous_mib) {
             writeln!(f, "memory    {resident:.0} MiB resident, {anonymous:.0} MiB of it anonymous")?;
+        }
+        if let Some(other) = self.other_cores.filter(|cores| *cores > OTHER_CORES_MAX) {
+            writeln!(f, "WARNING   {other:.2} cores went to neither broker nor client: this machine is not quiet")?;
         }
         if self.is_client_busy() {
             writeln!(f, "WARNING   the client used {own_cores:.2} of a core: this run may have measured the client")?;

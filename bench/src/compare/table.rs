@@ -31,6 +31,7 @@ impl Rows {
         self.add(name("machine CPU"), "µs/msg", 2, move |run| Some(cost(run)?.machine_us_per_message));
         self.add(name("client CPU"), "µs/msg", 2, move |run| Some(cost(run)?.own_us_per_message));
         self.add(name("client CPU"), "cores", 2, move |run| Some(cost(run)?.own_cores));
+        self.add(name("other CPU"), "cores", 2, move |run| cost(run)?.other_cores);
         self.add(name("RssAnon after"), "MiB", 1, move |run| cost(run)?.broker_anonymous_mib);
     }
 

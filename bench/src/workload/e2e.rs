@@ -177,9 +177,9 @@ pub fn run(settings: &Settings) -> io::Result<Report> {
     let mut cursors = Vec::new();
     // In the order of the templates.
     for queue in 0..target.queues {
-        for topic in 0..topics.len() {
+        for (topic, name) in topics.iter().enumerate() {
             let offset = client
-                .max_offset(&topics[topic], queue)?
+                .max_offset(name, queue)?
                 .ok_or_else(|| io::Error::other("the server gives no ends of queues, so nothing can be pulled"))?;
             cursors.push(Cursor { topic, queue, offset, ..Cursor::default() });
         }
