@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use nix::sys::signal::{SigSet, Signal};
 use ringmq::config::{BrokerConfig, NamesrvConfig};
 use ringmq::node::Node;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -105,13 +105,12 @@ fn plan(cli: Cli) -> Result<Plan, String> {
                 overrides.push(("storePathRootDir".to_string(), store.display().to_string()));
             }
             let broker = BrokerConfig::load_over(&defaults, args.file.as_deref(), &overrides).map_err(wrong)?;
-            let kv_path = broker.store_path_root.join("namesrv").join("kvConfig.json");
             let pairs = [
                 ("listenPort".to_string(), args.namesrv_port.to_string()),
                 ("bindAddress".to_string(), broker.bind_address.to_string()),
-                ("kvConfigPath".to_string(), kv_path.display().to_string()),
             ];
-            let namesrv = NamesrvConfig::load(None, &pairs).map_err(wrong)?;
+            let defaults = NamesrvConfig::standalone(&broker.store_path_root);
+            let namesrv = NamesrvConfig::load_over(&defaults, None, &pairs).map_err(wrong)?;
             Ok(Plan { broker: Some(broker), namesrv: Some(namesrv), print: args.print })
         }
         Mode::Broker(args) => {
@@ -151,7 +150,7 @@ fn say(line: &str) {
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("RINGMQ_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
 
     let plan = match plan(Cli::parse()) {
         Ok(plan) => plan,
