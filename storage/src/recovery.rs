@@ -217,6 +217,10 @@ fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<
             let bytes = file.unchecked_by_written(walk.end - file.start..file.bytes);
             match check(bytes, Some(walk.end), verify_crc) {
                 Ok(Checked::Record(record)) => {
+                    if let Some(fault) = tail_fault(&record, &bytes[record.bytes.len()..]) {
+                        walk.fault = Some(fault);
+                        return Ok(walk);
+                    }
                     visit(&record)?;
                     walk.count += 1;
                     walk.store_timestamp = walk.store_timestamp.max(u64::try_from(record.store_timestamp).unwrap_or(0));
@@ -234,6 +238,16 @@ fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<
         }
     }
     Ok(walk)
+}
+
+/// What is wrong with the end of a record, which the body's CRC does not cover. A kill can stop a write at a page: the rest
+/// is zeros then, and so is what follows. No text that we or Java store ends in a zero byte.
+fn tail_fault(record: &Record<'_>, rest: &[u8]) -> Option<String> {
+    let text = if record.properties.is_empty() { record.topic } else { record.properties };
+    if text.last() == Some(&0) && rest.iter().take(BLANK_BYTES).all(|byte| *byte == 0) {
+        return Some("the last record ends in zeros".to_owned());
+    }
+    record.verify_property_crc().err().map(|fault| fault.to_string())
 }
 
 /// Reads the records of the whole log up to `end`, which a walk has found.
