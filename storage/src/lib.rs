@@ -20,3 +20,6 @@ mod mapped_file;
 mod queue_repair;
 mod recovery;
 mod survey;
+
+#[cfg(test)]
+mod fault_tests;

@@ -108,7 +108,7 @@ pub(crate) fn read(
     } else if from > max {
         return nothing(ReadStatus::OffsetOverflowBadly, max);
     }
-    match Scan::new(log, count_max, limits).run(queue, from as u64, tags) {
+    match Scan::new(log, count_max, limits).run(queue, from as u64..max as u64, tags) {
         Ok(scan) => Read {
             status: scan.status,
             next_offset: from + scan.scanned as i64,
@@ -166,8 +166,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn run(mut self, queue: &ConsumeQueue, from: u64, mut tags: TagTest<'_>) -> io::Result<Scan<'a>> {
+    /// `range` ends where `max` was before the list of files was taken: the record of a newer entry may lie in a file that
+    /// is not on it.
+    fn run(mut self, queue: &ConsumeQueue, range: Range<u64>, mut tags: TagTest<'_>) -> io::Result<Scan<'a>> {
+        let from = range.start;
         let scan_count = SCAN_BYTES_MIN.max(self.count_max.saturating_mul(ENTRY_BYTES)) / ENTRY_BYTES;
+        let scan_count = scan_count.min(usize::try_from(range.end - from).unwrap_or(usize::MAX));
         let mut entries = Vec::with_capacity(STEP_COUNT);
         while self.scanned < scan_count {
             entries.clear();

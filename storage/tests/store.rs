@@ -766,11 +766,15 @@ fn many_threads_append_and_read_beside_the_agents() {
             let store = &store;
             scope.spawn(move || {
                 let queue = store.queue_or_create("T", queue_id);
-                let mut next = 0;
+                let (mut next, mut count) = (0, 0);
                 while next < EACH as i64 {
                     let read = store.read(&queue, next, 32, &wide(), &mut |_| true);
                     match read.status {
-                        ReadStatus::Found => next = read.next_offset,
+                        ReadStatus::Found => {
+                            count += read.count;
+                            assert_eq!(count as i64, read.next_offset, "nothing is passed over");
+                            next = read.next_offset;
+                        }
                         ReadStatus::OffsetOverflowOne | ReadStatus::NoMessageInQueue => std::thread::yield_now(),
                         other => panic!("{other:?} at {next}"),
                     }

@@ -42,7 +42,8 @@ fn check_store(store: &Store, manifest: &Value) {
     assert_eq!(with_entries.len(), wanted.len());
     for ((topic, queue_id), offsets) in &wanted {
         let queue = store.queue(topic, *queue_id as i32).unwrap_or_else(|| panic!("{topic} {queue_id}"));
-        let got: BTreeMap<u64, u64> = (queue.min()..).zip(entries(&queue).iter().map(|entry| entry.log_offset)).collect();
+        let got: BTreeMap<u64, u64> =
+            (queue.min()..).zip(entries(&queue).iter().map(|entry| entry.log_offset)).collect();
         assert_eq!(got, *offsets, "{topic} {queue_id}");
     }
     for message in manifest["messages"].as_array().expect("messages") {
@@ -58,7 +59,8 @@ fn check_store(store: &Store, manifest: &Value) {
     let seen = &manifest["asSeenByJava"]["afterStart"]["queues"];
     for (name, want) in seen.as_object().into_iter().flatten() {
         let (topic, queue_id) = name.rsplit_once('/').expect("topic/queue");
-        let (min, max) = store.queue(topic, queue_id.parse().unwrap()).map_or((0, 0), |queue| (queue.min(), queue.max()));
+        let (min, max) =
+            store.queue(topic, queue_id.parse().unwrap()).map_or((0, 0), |queue| (queue.min(), queue.max()));
         assert_eq!((min, max), (number(&want["min"]), number(&want["max"])), "{name}");
     }
 }

@@ -1,0 +1,273 @@
+//! The store on a disk that fails: what was refused leaves no trace, a failed flush is final, a full disk is survived.
+
+use crate::append::AppendBatch;
+use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk};
+use crate::error::AppendError;
+use crate::record::{NewRecord, RecordLimits};
+use crate::store::{Store, StoreConfig};
+use nix::libc::{EIO, ENOSPC};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Each holds the errno that such calls answer, 0 for none.
+#[derive(Default)]
+struct Faults {
+    log_write: AtomicI32,
+    queue_write: AtomicI32,
+    sync: AtomicI32,
+    create: AtomicI32,
+}
+
+fn answer(fault: &AtomicI32) -> io::Result<()> {
+    match fault.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+struct FaultyDisk(Arc<Faults>);
+
+impl FaultyDisk {
+    fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        let is_log = path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
+        Box::new(FaultyFile { file, faults: Arc::clone(&self.0), is_log })
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn list(&self, dir: &Path) -> io::Result<Vec<Found>> {
+        RealDisk.list(dir)
+    }
+    fn create_dirs(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.create_dirs(dir)
+    }
+    fn create(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>> {
+        answer(&self.0.create)?;
+        Ok(self.file(new.path, RealDisk.create(new)?))
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.file(path, RealDisk.open(path)?))
+    }
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        RealDisk.read(path)
+    }
+    fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        RealDisk.replace(path, content)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_file(path)
+    }
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.remove_dir_all(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(dir)
+    }
+}
+
+struct FaultyFile {
+    file: Box<dyn DiskFile>,
+    faults: Arc<Faults>,
+    is_log: bool,
+}
+
+impl DiskFile for FaultyFile {
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        let fault = if self.is_log { &self.faults.log_write } else { &self.faults.queue_write };
+        if let Err(e) = answer(fault) {
+            // As a full disk does: a part is written.
+            self.file.write_at(position, &bytes[..bytes.len() * 2 / 3])?;
+            return Err(e);
+        }
+        self.file.write_at(position, bytes)
+    }
+    fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(position, out)
+    }
+    fn sync(&self) -> io::Result<()> {
+        answer(&self.faults.sync)?;
+        self.file.sync()
+    }
+    fn zero(&self, from: u64, to: u64) -> io::Result<u64> {
+        answer(&self.faults.log_write)?;
+        self.file.zero(from, to)
+    }
+    fn extend(&self, bytes: u64) -> io::Result<()> {
+        self.file.extend(bytes)
+    }
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+    fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
+        self.file.map(bytes)
+    }
+}
+
+fn open(root: &Path) -> (Arc<Store>, Arc<Faults>, String) {
+    let config = StoreConfig {
+        root: root.to_path_buf(),
+        commit_log_dir: root.join("commitlog"),
+        commit_log_file_bytes: 65_536,
+        consume_queue_file_bytes: 1000,
+        body_bytes_max: 32_768,
+        flush_interval_ms: 500,
+        flush_least_pages: 0,
+        flush_thorough_interval_ms: 10_000,
+        queue_flush_interval_ms: 1000,
+        queue_flush_thorough_interval_ms: 60_000,
+        check_crc_on_recover: true,
+    };
+    let faults = Arc::new(Faults::default());
+    let disk = Arc::new(FaultyDisk(Arc::clone(&faults)));
+    let (store, report) = Store::open_on(disk, config, 1).unwrap_or_else(|e| panic!("{e}"));
+    (store, faults, report.lines.join("\n"))
+}
+
+/// Two messages in two queues by one batch.
+fn send(store: &Store, body: &[u8]) -> Result<u64, AppendError> {
+    let mut batch = AppendBatch::default();
+    for topic in ["A", "B"] {
+        let record = NewRecord {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: ([127, 0, 0, 1], 1).into(),
+            store_host: ([127, 0, 0, 1], 1).into(),
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body,
+            properties: &[],
+        };
+        let queue = store.queue_or_create(topic, 0);
+        batch.push(&record, 0, &queue, RecordLimits { body_bytes_max: 32_768 }).unwrap();
+    }
+    let outcome = store.append(&mut batch, 1000);
+    match outcome.error {
+        None => Ok(batch.placed(1)[0].queue_offset),
+        Some(e) => {
+            assert_eq!(outcome.units_placed, 0);
+            assert!(batch.placed(0).is_empty());
+            Err(e)
+        }
+    }
+}
+
+fn ends(store: &Store) -> (u64, u64, u64) {
+    (store.log_max(), store.queue("A", 0).unwrap().max(), store.queue("B", 0).unwrap().max())
+}
+
+#[test]
+fn a_failed_write_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    send(&store, b"first").unwrap();
+    let before = ends(&store);
+    faults.log_write.store(ENOSPC, Ordering::Relaxed);
+    for _ in 0..2 {
+        let error = send(&store, &[b'y'; 500]).unwrap_err();
+        assert!(matches!(&error, AppendError::NotWritable(text) if text.contains("os error 28")), "{error}");
+        assert_eq!(ends(&store), before);
+    }
+    faults.log_write.store(0, Ordering::Relaxed);
+    // A shorter one in its place; what the failed ones left would be a record behind it.
+    assert_eq!(send(&store, b"s").unwrap(), 1);
+    let end = ends(&store);
+    drop(store);
+    let (store, _, told) = open(dir.path());
+    assert_eq!(ends(&store), end);
+    assert!(!told.contains("zeroed"), "nothing was behind the end: {told}");
+}
+
+#[test]
+fn a_failed_flush_ends_all_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    send(&store, b"first").unwrap();
+    faults.sync.store(EIO, Ordering::Relaxed);
+    store.flush_turn(10_000);
+    faults.sync.store(0, Ordering::Relaxed);
+    store.flush_turn(20_000);
+    let error = send(&store, b"second").unwrap_err().to_string();
+    assert!(error.contains("a flush of") && error.contains("restart"), "{error}");
+    assert_eq!(store.log_flushed(), 0, "no later success counts");
+    assert!(store.close(1).is_err());
+    assert!(dir.path().join("abort").exists());
+    drop(store);
+    let (store, ..) = open(dir.path());
+    assert_eq!(send(&store, b"second").unwrap(), 1);
+}
+
+#[test]
+fn without_room_for_a_file_appends_fail_and_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    faults.create.store(ENOSPC, Ordering::Relaxed);
+    assert!(matches!(send(&store, b"x").unwrap_err(), AppendError::NotWritable(_)));
+    faults.create.store(EIO, Ordering::Relaxed);
+    store.files_turn(1000);
+    assert!(matches!(send(&store, b"x").unwrap_err(), AppendError::NoFile(_)));
+    faults.create.store(0, Ordering::Relaxed);
+    let mut sent = 0;
+    while store.log_max() < 65_536 - 10_000 {
+        send(&store, &[b'x'; 1000]).unwrap();
+        sent += 1;
+    }
+    faults.create.store(ENOSPC, Ordering::Relaxed);
+    while send(&store, &[b'x'; 1000]).is_ok() {
+        sent += 1;
+    }
+    assert!(store.log_max() < 65_536);
+    faults.create.store(0, Ordering::Relaxed);
+    assert_eq!(send(&store, &[b'x'; 1000]).unwrap(), sent);
+    assert!(store.log_max() > 65_536);
+    store.close(1).unwrap();
+}
+
+#[test]
+fn queue_entries_wait_in_memory_for_a_disk_that_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    for fault in [&faults.create, &faults.queue_write] {
+        store.files_turn(1);
+        send(&store, b"x").unwrap();
+        fault.store(ENOSPC, Ordering::Relaxed);
+        for step in 1..5 {
+            store.files_turn(2000 * step);
+        }
+        send(&store, b"x").unwrap();
+        fault.store(0, Ordering::Relaxed);
+    }
+    for step in 5..50 {
+        store.files_turn(2000 * step);
+    }
+    store.close(1).unwrap();
+    drop(store);
+    let (store, _, told) = open(dir.path());
+    assert!(!told.contains("added"), "{told}");
+    assert_eq!(ends(&store).1, 4);
+}
+
+#[test]
+fn a_failed_sync_of_a_queue_keeps_the_checkpoint_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    send(&store, b"x").unwrap();
+    faults.sync.store(EIO, Ordering::Relaxed);
+    for step in 1..5 {
+        store.files_turn(61_000 * step);
+    }
+    faults.sync.store(0, Ordering::Relaxed);
+    for step in 5..9 {
+        store.files_turn(61_000 * step);
+    }
+    assert_eq!(store.checkpoint.times().queues, 0);
+    assert!(store.close(1).is_err());
+    assert!(dir.path().join("abort").exists());
+}
