@@ -77,7 +77,7 @@ fn acknowledged_messages_survive_a_kill(java: Java) {
     }
     let acks = cluster.directory().join("acks");
     let acks = acks.to_str().expect("a path of ours");
-    let args = ["--topic", "kill", "--acks", acks, "--count", "100000", "--threads", "4"];
+    let args = ["--topic", "kill", "--acks", acks, "--count", "20000", "--threads", "4"];
     let mut producer = client.start(&cluster, "produce", &args);
     await_that("400 acknowledgements", Duration::from_secs(120), || {
         assert!(producer.is_running(), "the producer ended before the kill");
