@@ -10,6 +10,7 @@ pub mod store;
 
 mod agent;
 mod checkpoint;
+mod clean_stop;
 mod commit_log;
 mod deleted_topics;
 mod descriptors;

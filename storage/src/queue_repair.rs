@@ -15,6 +15,7 @@
 //! A gap in the log itself (Java can leave one) is closed by entries that point to the record behind it. A consumer
 //! gets that record again, under the queue offset it has; nothing is skipped and no entry points to nothing.
 
+use crate::clean_stop::Tally;
 use crate::commit_log::find;
 use crate::consume_queue::{ConsumeQueue, Entry, QueueRoom, is_folder_name};
 use crate::deleted_topics::DeletedTopics;
@@ -166,6 +167,10 @@ impl<'a> QueueRepair<'a> {
     /// Whether no queue has an entry: then only the whole log tells what there was.
     pub fn is_blank(&mut self) -> bool {
         self.states().all(|state| state.queue.max() == 0)
+    }
+
+    pub fn tally(&mut self) -> Tally {
+        Tally::of(self.states().map(|state| state.queue.max()))
     }
 
     pub fn has_rebuilds(&mut self) -> bool {

@@ -4,7 +4,8 @@
 //! 1 survey      names and lengths of all files; what is odd is refused before anything is changed
 //! 2 load        each queue: its last valid entry
 //! 3 walk        records from S on, each checked; the log ends at E, before the first that is not whole
-//!                 clean:  S = the start of the last three files, as 4.9.7
+//!                 clean:  S = the start of the last file when log and queues are as noted (clean_stop.rs),
+//!                             else of the last three, as 4.9.7
 //!                 crash:  S = the last file whose first record the checkpoint covers
 //!               a record whose entry is missing gets it
 //! 4 cut         entries beyond E go, files beyond E go, the rest of E's file is zeroed
@@ -15,11 +16,12 @@
 //! finds nothing to do.
 //!
 //! Where it does more than Java: queues are repaired each for itself, by queue offset; a gap is never left; stale bytes
-//! behind a cut are zeroed; topics deleted stay deleted. What it can not see: the folder of a single queue was removed and
-//! the records walked hold none of that queue.
+//! behind a cut are zeroed; topics deleted stay deleted. What it can not see: after a crash, or after a stop of Java's, the
+//! folder of a single queue is gone and the records walked hold none of that queue.
 //! Source: DefaultMessageStore.load/recover, CommitLog.recoverNormally/recoverAbnormally, ConsumeQueue.recover.
 
 use crate::checkpoint::Checkpoint;
+use crate::clean_stop::CleanStop;
 use crate::commit_log::{CommitLog, LogPlace};
 use crate::consume_queue::{ConsumeQueue, QueueRoom};
 use crate::deleted_topics::DeletedTopics;
@@ -82,6 +84,8 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let abort = root.join("abort");
     let is_clean = told("can not read", &abort, disk.read(&abort))?.is_none();
     told("can not write", &abort, disk.replace(&abort, std::process::id().to_string().as_bytes()))?;
+    let note = told("can not read the clean stop in", root, CleanStop::read(&**disk, root))?.filter(|_| is_clean);
+    told("can not remove the clean stop in", root, CleanStop::remove(&**disk, root))?;
     told("can not empty", &staging, disk.remove_dir_all(&staging))?;
     told("can not create", &config.commit_log_dir, disk.create_dirs(&config.commit_log_dir))?;
     let path = root.join("checkpoint");
@@ -104,17 +108,31 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let marker = Marker { disk: &**disk, path: root.join("ringmq-rebuild") };
     let is_marked = marker.is_set()?;
     let mut repair = told_queue(QueueRepair::load(&room, &deleted, &files, &queues_found, &mut lines))?;
-    let first = if is_marked || repair.is_blank() {
+    let is_lost = note.is_some_and(|note| note.tally != repair.tally()) && !is_marked;
+    if is_lost {
+        lines.push("the consume queues are not those of the last clean stop, the whole log is read".to_owned());
+    }
+    let is_whole = !files.is_empty() && (is_marked || is_lost || repair.is_blank());
+    let recent = files.len().saturating_sub(CLEAN_FILE_COUNT);
+    let first = if is_whole {
+        // A start that is killed halfway leaves some queues complete and others empty.
+        marker.set()?;
         0
+    } else if note.is_some() {
+        files.len().saturating_sub(1)
     } else if is_clean {
-        files.len().saturating_sub(CLEAN_FILE_COUNT)
+        recent
     } else {
         first_file_after_crash(&files, checkpoint.times().recover_from())
     };
     if first == 0 {
         repair.begin_whole();
     }
-    let walk = walk(&files, first, config.check_crc_on_recover, &mut |record| told_queue(repair.walk(record)))?;
+    let mut visit = |record: &Record<'_>| told_queue(repair.walk(record));
+    let mut walk = walk(&files, first, config.check_crc_on_recover, &mut visit)?;
+    if note.is_some_and(|note| note.log_end != walk.end) && first > recent {
+        walk = self::walk(&files, recent, config.check_crc_on_recover, &mut visit)?;
+    }
     if let Some(fault) = &walk.fault {
         lines.push(format!("the commit log ends at {}: {fault}", walk.end));
     }
@@ -126,7 +144,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         self::walk_to(&files, walk.end, &mut |record| told_queue(repair.rebuild(record)))?;
     }
     // After a crash the checkpoint does not cover what the walk added. Else nothing would bring it back a second time.
-    let is_synced = is_clean || is_marked || is_rebuild;
+    let is_synced = is_clean || is_whole || is_rebuild;
     let (queues, unsynced, counts) = told_queue(repair.finish(is_synced))?;
     cut_log(&**disk, &mut files, walk.end, &mut lines)?;
     sync_log(&**disk, config, &files[first.min(files.len())..])?;

@@ -9,6 +9,7 @@
 use crate::agent::{FileAgent, FlushAgent, Waiter};
 use crate::append::{AppendBatch, AppendOutcome};
 use crate::checkpoint::Checkpoint;
+use crate::clean_stop::{CleanStop, Tally};
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueue, ENTRY_BYTES, QueueRoom};
 use crate::deleted_topics::DeletedTopics;
@@ -362,6 +363,10 @@ impl Store {
         agent.finish(self)?;
         self.log.remove_unused()?;
         self.disk.remove_dir_all(&self.room.staging)?;
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        let max_offsets = queues.values().flat_map(HashMap::values).map(|queue| queue.max());
+        let stop = CleanStop { log_end: self.log.written(), tally: Tally::of(max_offsets) };
+        stop.write(&*self.disk, &self.config.root)?;
         self.disk.remove_file(&self.config.root.join("abort"))?;
         self.disk.sync_dir(&self.config.root)
     }

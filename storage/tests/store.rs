@@ -148,6 +148,7 @@ fn files_roll_and_everything_is_there_after_any_stop() {
                 "checkpoint" => assert_eq!(bytes.len(), 4096),
                 "lock" => assert_eq!(bytes, b"lock"),
                 "abort" => assert_eq!(stop, "die"),
+                "ringmq-clean-stop" => assert_eq!(stop, "close"),
                 other => panic!("{other} in the store"),
             }
         }
@@ -384,6 +385,29 @@ fn damaged_queues_are_rebuilt_from_the_log() {
             assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{what}");
         }
     }
+}
+
+#[test]
+fn a_queue_lost_after_a_clean_stop_is_missed_wherever_its_records_are() {
+    let (_dir, root) = root();
+    let store = open(&root);
+    send(&store, "Early", 0, b"x", 1);
+    send(&store, "Early", 1, b"y", 1);
+    for _ in 0..1000 {
+        send(&store, "T", 0, &[b'x'; 500], 1);
+    }
+    store.close(1).unwrap();
+    drop(store);
+    let (store, told) = open_told(&root);
+    let read: u64 = told.split(" records read").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(read < 110, "only the last file is read: {told}");
+    store.close(1).unwrap();
+    drop(store);
+    std::fs::remove_dir_all(root.join("consumequeue/Early/0")).unwrap();
+    let (store, told) = open_told(&root);
+    assert!(told.contains("the whole log is read"), "{told}");
+    assert_eq!((bodies(&store, "Early", 0), bodies(&store, "Early", 1)), (vec!["x".into()], vec!["y".into()]));
+    check_all(&store);
 }
 
 #[test]
