@@ -1,4 +1,4 @@
-//! Every interleaving of posting and falling asleep: no mail is slept over.
+//! Interleavings of posting and falling asleep, all with one sender: no mail is slept over.
 
 /// What `wake.rs` takes from its parent.
 mod atomic {
@@ -40,8 +40,11 @@ fn turn(shared: &Shared, taken: &mut u32) -> bool {
     shared.flags.fall_asleep()
 }
 
-fn check(senders: u32) {
-    loom::model(move || {
+/// `preemptions`: how often a thread may be stopped in the middle, `None` for every interleaving.
+fn check(senders: u32, preemptions: Option<usize>) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = preemptions;
+    model.check(move || {
         let shared = Arc::new(Shared { mails: Mutex::new(0), flags: WakeFlags::new(), rung: Mutex::new(false) });
         let threads: Vec<_> = (0..senders)
             .map(|_| {
@@ -72,10 +75,10 @@ fn check(senders: u32) {
 
 #[test]
 fn one_sender() {
-    check(1);
+    check(1, None);
 }
 
 #[test]
 fn two_senders() {
-    check(2);
+    check(2, Some(2));
 }

@@ -34,7 +34,9 @@ impl WakeFlags {
     /// Sender of a first mail. True at most once for each sleep.
     pub fn must_ring(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
+        // A failed exchange writes nothing: a late sender cannot end a sleep it has not seen.
+        self.asleep.load(Ordering::Relaxed)
+            && self.asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     pub fn has_mail(&self) -> bool {
