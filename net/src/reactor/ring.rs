@@ -14,7 +14,7 @@ use super::error::RingError;
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -26,6 +26,9 @@ const BUFFER_GROUP: u16 = 0;
 const SEND_BYTES_MAX: usize = 1 << 20;
 /// The kernel's limit (UIO_MAXIOV).
 const IOVEC_COUNT_MAX: usize = 1024;
+/// `io_uring_register` operations that io-uring keeps to itself.
+const REGISTER_RING_FDS: libc::c_uint = 20;
+const UNREGISTER_RING_FDS: libc::c_uint = 21;
 const SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -159,8 +162,20 @@ impl Flight {
     }
 }
 
+/// The argument of (UN)REGISTER_RING_FDS: `struct io_uring_rsrc_update`.
+#[repr(C)]
+struct RingFdUpdate {
+    /// The index in the thread's table; all ones lets the kernel choose.
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
 pub struct Ring {
     uring: IoUring,
+    /// What `enter` names the ring by: an index in the thread's table, which saves the kernel the look-up and the
+    /// count of the descriptor in each call. `None` if the table was full.
+    registered: Option<u32>,
     /// By connection slot.
     flights: Vec<Option<Box<Flight>>>,
     /// The receive buffers, once registered.
@@ -193,7 +208,9 @@ impl Ring {
         if !uring.params().is_feature_nodrop() || !uring.params().is_feature_ext_arg() {
             return Err(RingError::too_old("NODROP and EXT_ARG"));
         }
-        Ok(Self { uring, flights: Vec::new(), region: None, outstanding: 0, backlog: Vec::new() })
+        let mut update = RingFdUpdate { offset: u32::MAX, reserved: 0, data: uring.as_raw_fd() as u64 };
+        let registered = register_ring_fd(&uring, REGISTER_RING_FDS, &mut update).then_some(update.offset);
+        Ok(Self { uring, registered, flights: Vec::new(), region: None, outstanding: 0, backlog: Vec::new() })
     }
 
     pub fn uring(&self) -> &IoUring {
@@ -286,15 +303,34 @@ impl Ring {
         if let Some(timespec) = &timespec {
             args = args.timespec(timespec);
         }
-        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-        // SAFETY: `SubmitArgs` is the argument that EXT_ARG announces, and it and its timespec live through the call.
-        let result = unsafe { self.uring.submitter().enter(to_submit, wanted, flags.bits(), Some(&args)) };
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
-                _ => Err(RingError::Enter { source: error }),
-            },
+        let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        let fd = match self.registered {
+            Some(index) => {
+                flags |= EnterFlags::REGISTERED_RING;
+                index as RawFd
+            }
+            None => self.uring.as_raw_fd(),
+        };
+        // SAFETY: `fd` names this ring on the thread that made it (a ring is not `Send`). `args` is the argument that
+        // EXT_ARG announces, with its size; it and its timespec live through the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                fd,
+                to_submit,
+                wanted,
+                flags.bits(),
+                &raw const args,
+                size_of_val(&args),
+            )
+        };
+        if result >= 0 {
+            return Ok(());
+        }
+        let source = io::Error::last_os_error();
+        match source.raw_os_error() {
+            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(RingError::Enter { source }),
         }
     }
 
@@ -369,8 +405,20 @@ impl Ring {
     }
 }
 
+fn register_ring_fd(uring: &IoUring, operation: libc::c_uint, update: &mut RingFdUpdate) -> bool {
+    // SAFETY: one `update` is read and written during the call.
+    let count = unsafe {
+        libc::syscall(libc::SYS_io_uring_register, uring.as_raw_fd(), operation, ptr::from_mut(update), 1_u32)
+    };
+    count == 1
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
+        if let Some(offset) = self.registered {
+            // Else the thread's table keeps the ring until the thread ends.
+            register_ring_fd(&self.uring, UNREGISTER_RING_FDS, &mut RingFdUpdate { offset, reserved: 0, data: 0 });
+        }
         if self.outstanding > 0 {
             tracing::error!(operations = self.outstanding, "io_uring: dropped in flight, their memory is leaked");
             std::mem::forget(std::mem::take(&mut self.flights));
@@ -397,6 +445,20 @@ pub fn clocks() -> (u64, u64) {
 mod tests {
     use super::*;
     use bytes::Bytes;
+
+    /// More rings than a thread's table has places (16), one after the other and at once.
+    #[test]
+    fn rings_give_their_place_back() {
+        for _ in 0..40 {
+            assert!(Ring::new(8, false).unwrap().registered.is_some());
+        }
+        let mut rings: Vec<_> = (0..20).map(|_| Ring::new(8, false).unwrap()).collect();
+        assert!(rings.iter().any(|ring| ring.registered.is_none()));
+        for ring in &mut rings {
+            ring.enter(0, None).unwrap();
+            ring.enter(1, Some(Duration::from_millis(1))).unwrap();
+        }
+    }
 
     #[test]
     fn a_flight_goes_on_where_the_kernel_stopped() {
