@@ -100,9 +100,7 @@ impl Client {
     /// The broker's configuration by Java's keys.
     pub fn config(&mut self) -> io::Result<BTreeMap<String, String>> {
         let answer = self.call(code::GET_BROKER_CONFIG, &[])?;
-        let text = String::from_utf8_lossy(answer.body);
-        let pairs = text.lines().filter_map(|line| line.split_once('='));
-        Ok(pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
+        Ok(properties(&String::from_utf8_lossy(answer.body)))
     }
 
     pub fn runtime_info(&mut self) -> io::Result<BTreeMap<String, String>> {
@@ -119,4 +117,10 @@ impl Client {
 fn refused(code: i32, answer: &Decoded<'_>) -> io::Error {
     let remark = answer.remark.as_deref().unwrap_or_default();
     io::Error::other(format!("request code {code} was answered {}: {remark}", answer.code))
+}
+
+/// Lines `key=value`; of two equal keys the later wins, as in Java.
+pub(crate) fn properties(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect()
 }

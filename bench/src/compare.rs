@@ -11,7 +11,7 @@ use crate::environment::{BrokerFacts, file_system};
 use crate::frame::Header;
 use crate::peer::{Kind, Options, Peer};
 use crate::process;
-use crate::workload::{Payload, Target, consume, e2e, produce};
+use crate::workload::{Cost, Faults, Payload, Target, consume, e2e, produce};
 use serde::Serialize;
 use std::fmt;
 use std::io;
@@ -211,6 +211,18 @@ impl Run {
             && self.consume.as_ref().is_none_or(consume::Report::is_good)
     }
 
+    fn costs(&self) -> impl Iterator<Item = &Cost> {
+        let sends = self.sends().map(|report| &report.cost);
+        let e2e = self.e2e.iter().map(|report| &report.cost);
+        sends.chain(e2e).chain(self.consume.iter().map(|report| &report.cost))
+    }
+
+    fn faults(&self) -> impl Iterator<Item = &Faults> {
+        let sends = self.sends().map(|report| &report.faults);
+        let e2e = self.e2e.iter().map(|report| &report.faults);
+        sends.chain(e2e).chain(self.consume.iter().map(|report| &report.faults))
+    }
+
     /// Messages lost over all workloads.
     fn lost(&self) -> u64 {
         let sends: u64 = self.sends().filter_map(|report| report.stored).map(|stored| stored.lost).sum();
@@ -298,7 +310,7 @@ fn run_one(settings: &Settings, kind: &Kind, options: &Options) -> io::Result<Ru
     thread::sleep(Duration::from_secs(settings.idle_seconds));
     let idle = process::memory(peer.pid())?;
     let mut run = Run {
-        broker: BrokerFacts::read(peer.address),
+        broker: peer.facts(),
         ready_ms: peer.ready.as_secs_f64() * 1e3,
         idle_anonymous_mib: idle.anonymous as f64 / MIB,
         ..Run::default()

@@ -1,6 +1,6 @@
 //! What a figure is worth nothing without: machine, kernel, file system, commit, command, and what the broker promises.
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,6 +81,13 @@ impl BrokerFacts {
             Ok(config) => Self::of(&config),
             Err(_) => Self::default(),
         }
+    }
+
+    /// As a configuration file promises it, for a broker that does not give its own.
+    pub fn configured(text: &str) -> Self {
+        let mut facts = Self::of(&client::properties(text));
+        facts.durability = facts.durability.map(|durability| format!("{durability} (as configured)"));
+        facts
     }
 
     fn of(config: &BTreeMap<String, String>) -> Self {

@@ -12,6 +12,7 @@
 //! Only processes started here are ever signalled, by their id.
 
 use crate::client::Client;
+use crate::environment::BrokerFacts;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
@@ -159,6 +160,7 @@ pub struct Peer {
     broker: Process,
     namesrv: Option<Process>,
     dir: TempDir,
+    is_storing: bool,
     pub address: SocketAddr,
     /// From the start of the process to its first answer.
     pub ready: Duration,
@@ -221,7 +223,18 @@ impl Peer {
         let mut broker = Process::start(command, &dir.path().join("broker.out"))?;
         broker.wait_until(|| Client::connect(address).and_then(|mut client| client.ping()).is_ok())?;
         let ready = started.elapsed();
-        Ok(Self { broker, namesrv, dir, address, ready })
+        let is_storing = *kind != Kind::Echo;
+        Ok(Self { broker, namesrv, dir, is_storing, address, ready })
+    }
+
+    /// What it says about itself, or else what it was told.
+    pub fn facts(&self) -> BrokerFacts {
+        let facts = BrokerFacts::read(self.address);
+        if facts.durability.is_some() || !self.is_storing {
+            return facts;
+        }
+        let text = fs::read_to_string(self.dir.path().join("broker.conf")).unwrap_or_default();
+        BrokerFacts::configured(&text)
     }
 
     pub fn pid(&self) -> u32 {

@@ -162,6 +162,11 @@ impl Cost {
     pub fn is_client_busy(&self) -> bool {
         self.own_cores > OWN_CORES_MAX
     }
+
+    /// Then somebody else measured or built here at the same time.
+    pub fn is_noisy(&self) -> bool {
+        self.other_cores.is_some_and(|cores| cores > OTHER_CORES_MAX)
+    }
 }
 
 impl fmt::Display for Cost {
@@ -180,7 +185,7 @@ impl fmt::Display for Cost {
         if let (Some(resident), Some(anonymous)) = (self.broker_resident_mib, self.broker_anonymous_mib) {
             writeln!(f, "memory    {resident:.0} MiB resident, {anonymous:.0} MiB of it anonymous")?;
         }
-        if let Some(other) = self.other_cores.filter(|cores| *cores > OTHER_CORES_MAX) {
+        if let Some(other) = self.other_cores.filter(|_| self.is_noisy()) {
             writeln!(f, "WARNING   {other:.2} cores went to neither broker nor client: this machine is not quiet")?;
         }
         if self.is_client_busy() {
@@ -208,6 +213,20 @@ pub struct Faults {
 impl Faults {
     pub fn is_empty(&self) -> bool {
         self.codes.is_empty() && self.unanswered + self.unsent + self.unexpected + self.connections_closed == 0
+    }
+
+    /// Takes in those of another workload.
+    pub fn add(&mut self, other: &Self) {
+        for (code, count) in &other.codes {
+            *self.codes.entry(*code).or_default() += count;
+        }
+        if self.first_remark.is_none() {
+            self.first_remark.clone_from(&other.first_remark);
+        }
+        self.unanswered += other.unanswered;
+        self.unsent += other.unsent;
+        self.unexpected += other.unexpected;
+        self.connections_closed += other.connections_closed;
     }
 
     fn refused(&mut self, code: i32, frame: &[u8]) {

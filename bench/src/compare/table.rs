@@ -2,7 +2,7 @@
 
 use super::{FILES_FILLED_MIN, Report, Run, letter};
 use crate::latency::{Summary, median};
-use crate::workload::{Cost, produce};
+use crate::workload::{Cost, Faults, produce};
 use std::fmt;
 
 type Pick = Box<dyn Fn(&Run) -> Option<f64>>;
@@ -117,12 +117,17 @@ impl Report {
             let letter = letter(index);
             let bad = runs.iter().filter(|run| !run.is_good()).count();
             if bad > 0 {
-                writeln!(f, "\n{letter}: FAULTS in {bad} of {} runs", runs.len())?;
+                let mut faults = Faults::default();
+                runs.iter().flat_map(Run::faults).for_each(|fault| faults.add(fault));
+                writeln!(f, "\n{letter}: FAULTS in {bad} of {} runs\n{faults}", runs.len())?;
             }
-            let is_client_busy = |run: &&Run| run.sends().any(|report| report.cost.is_client_busy());
-            let busy = runs.iter().filter(is_client_busy).count();
+            let busy = runs.iter().filter(|run| run.costs().any(Cost::is_client_busy)).count();
             if busy > 0 {
-                writeln!(f, "\n{letter}: in {busy} of {} runs a closed loop may have measured the client", runs.len())?;
+                writeln!(f, "\n{letter}: in {busy} of {} runs the client may have measured itself", runs.len())?;
+            }
+            let noisy = runs.iter().filter(|run| run.costs().any(Cost::is_noisy)).count();
+            if noisy > 0 {
+                writeln!(f, "\n{letter}: in {noisy} of {} runs others used this machine (see other CPU)", runs.len())?;
             }
             let is_short = |run: &Run| run.produce.is_some() && run.files_filled.is_some_and(|n| n < FILES_FILLED_MIN);
             if runs.iter().any(is_short) {
