@@ -1,0 +1,116 @@
+//! What the store costs a message of 1 KiB: an append by batch size, a pull of 32 from the tail, and the start of a store
+//! of a gigabyte after a clean stop and after a kill.
+//!
+//! The files are of the default size and lie in TMPDIR. No agent runs beside an append; `make_file` is done before.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use ringmq_storage::append::AppendBatch;
+use ringmq_storage::read::ReadLimits;
+use ringmq_storage::record::{NewRecord, RecordLimits};
+use ringmq_storage::store::{Store, StoreConfig};
+use std::hint::black_box;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const LIMITS: RecordLimits = RecordLimits { body_bytes_max: 4 << 20 };
+
+fn config(root: &Path) -> StoreConfig {
+    StoreConfig {
+        root: root.to_path_buf(),
+        commit_log_dir: root.join("commitlog"),
+        commit_log_file_bytes: 1 << 30,
+        consume_queue_file_bytes: 6_000_000,
+        body_bytes_max: LIMITS.body_bytes_max,
+        flush_interval_ms: 500,
+        flush_least_pages: 4,
+        flush_thorough_interval_ms: 10_000,
+        queue_flush_interval_ms: 1000,
+        queue_flush_thorough_interval_ms: 60_000,
+        check_crc_on_recover: true,
+    }
+}
+
+fn push(store: &Store, batch: &mut AppendBatch, queue_id: i32, body: &[u8]) {
+    let record = NewRecord {
+        topic: "BenchmarkTest",
+        queue_id,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1,
+        born_host: ([127, 0, 0, 1], 40_000).into(),
+        store_host: ([127, 0, 0, 1], 10_911).into(),
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body,
+        properties: &[b"UNIQ_KEY\x017F000001295E5FFD2B2795BE99AB0000\x02CLUSTER\x01DefaultCluster"],
+    };
+    let queue = store.queue_or_create(record.topic, queue_id);
+    batch.push(&record, 0, &queue, LIMITS).expect("a good record");
+}
+
+fn fill(store: &Store, batch: &mut AppendBatch, count: usize, body: &[u8]) {
+    batch.clear();
+    (0..count).for_each(|number| push(store, batch, (number % 8) as i32, body));
+    let outcome = store.append(batch, 1000);
+    assert!(outcome.error.is_none());
+}
+
+fn store(c: &mut Criterion) {
+    let body = vec![b'x'; 1024];
+    for count in [1, 16, 200] {
+        let mut group = c.benchmark_group("append");
+        group.throughput(Throughput::Elements(count as u64)).sample_size(10).measurement_time(Duration::from_secs(2));
+        group.bench_function(format!("{count} a batch"), |b| {
+            b.iter_custom(|rounds| {
+                let dir = tempfile::tempdir().expect("a folder");
+                let (store, _) = Store::open(config(dir.path()), 1000).expect("opens");
+                let mut batch = AppendBatch::default();
+                let mut spent = Duration::ZERO;
+                for round in 0..rounds {
+                    if round % 1024 == 0 {
+                        store.files_turn(2000 * round);
+                    }
+                    let began = Instant::now();
+                    fill(&store, &mut batch, count, &body);
+                    spent += began.elapsed();
+                }
+                spent
+            });
+        });
+    }
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut batch = AppendBatch::default();
+    let open = || Store::open(config(dir.path()), 1000).expect("opens").0;
+    let written = open();
+    while written.log_max() < 1_000_000_000 {
+        fill(&written, &mut batch, 200, &body);
+        if written.log_max() % 97 == 0 {
+            written.files_turn(written.log_max());
+        }
+    }
+    let limits = ReadLimits {
+        memory_bytes_max: 256 << 10,
+        memory_count_max: 32,
+        disk_bytes_max: 64 << 10,
+        disk_count_max: 8,
+        in_memory_bytes: u64::MAX,
+    };
+    let queue = written.queue("BenchmarkTest", 0).expect("there");
+    for (place, from) in [("tail", queue.max() as i64 - 64), ("files", 1000)] {
+        let mut group = c.benchmark_group("pull of 32");
+        group.throughput(Throughput::Elements(32));
+        group.bench_function(place, |b| {
+            b.iter(|| black_box(written.read(&queue, from, 32, &limits, &mut |_| true)).count);
+        });
+    }
+    drop((written, queue));
+    let mut group = c.benchmark_group("start with 1 GB");
+    group.sample_size(10);
+    group.bench_function("after a kill", |b| b.iter(|| black_box(open())));
+    open().close(1).expect("closes");
+    group.bench_function("after a clean stop", |b| b.iter(|| open().close(1).expect("closes")));
+}
+
+criterion_group!(benches, store);
+criterion_main!(benches);
