@@ -267,11 +267,12 @@ impl CommitLog {
         let next = self.take_file(start)?;
         let left = u32::try_from(start - gate.end).expect("a file is smaller than 4 GiB");
         // Too little for a blank record is left only where another writer than ours and Java's was: readers know.
-        if gate.file.is_some() && left as usize >= BLANK_BYTES {
-            if let Err(e) = self.write_or_note(gate, &blank(left)) {
-                *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
-                return Err(e);
-            }
+        if gate.file.is_some()
+            && left as usize >= BLANK_BYTES
+            && let Err(e) = self.write_or_note(gate, &blank(left))
+        {
+            *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
+            return Err(e);
         }
         if let Some(file) = &gate.file {
             file.publish_written(file.bytes);
@@ -416,7 +417,9 @@ impl CommitLog {
                 Ok(())
             }
             Err(e) => {
-                *ahead = Ahead::None;
+                if matches!(*ahead, Ahead::Making) {
+                    *ahead = Ahead::None;
+                }
                 // An append had taken the file that was to be made and had not yet put it on the list.
                 if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) }
             }

@@ -78,7 +78,7 @@ impl Entry {
 
     /// Log offset behind the record.
     pub(crate) fn log_end(&self) -> u64 {
-        self.log_offset + u64::from(self.record_bytes)
+        self.log_offset.saturating_add(u64::from(self.record_bytes))
     }
 }
 

@@ -143,7 +143,7 @@ struct Scan<'a> {
     bytes: usize,
     count: usize,
     last_log_offset: u64,
-    /// Entries below are passed over: the file of one of them was missing.
+    /// Entries below are passed over: one of them was not in the log, which begins here.
     skip_to: u64,
 }
 
@@ -237,8 +237,12 @@ impl<'a> Scan<'a> {
         if self.count == 0 {
             self.status = ReadStatus::MessageWasRemoving;
         }
-        let file_bytes = self.files.first().map_or(1, |file| file.bytes);
-        self.skip_to = entry.log_offset - entry.log_offset % file_bytes + file_bytes;
+        let log_min = self.files.first().map_or(0, |file| file.start);
+        if entry.log_offset >= log_min {
+            tracing::error!(?entry, log_max = self.log_max, "a consume queue entry points to no record");
+        }
+        // Java passes over all of the missing file. An entry that is wrong must not take its neighbours with it.
+        self.skip_to = log_min;
     }
 }
 

@@ -109,8 +109,8 @@ fn files_roll_and_everything_is_there_after_any_stop() {
                     run_agents(&store, 10_000 * number as u64);
                 }
             }
-            for queue_id in 0..3 {
-                assert!(bodies(&store, "T", queue_id as i32) == sent[queue_id]);
+            for (queue_id, sent) in (0..).zip(&sent) {
+                assert!(bodies(&store, "T", queue_id) == *sent);
             }
             check_all(&store);
             let end = store.log_max();
@@ -129,8 +129,8 @@ fn files_roll_and_everything_is_there_after_any_stop() {
             let (store, told) = open_told(&root);
             assert_eq!((store.log_max(), store.log_flushed()), (end, end), "{told}");
             assert!(!told.contains("rebuilt"), "{told}");
-            for queue_id in 0..3 {
-                assert!(bodies(&store, "T", queue_id as i32) == sent[queue_id]);
+            for (queue_id, sent) in (0..).zip(&sent) {
+                assert!(bodies(&store, "T", queue_id) == *sent);
             }
             check_all(&store);
             if stop == "close" {
