@@ -173,6 +173,34 @@ fn close_sends_what_is_queued() {
     server.wait_for_count(0);
 }
 
+/// Bytes that came after the close must not turn it into a reset, which would take the answers away.
+#[test]
+fn close_waits_for_the_peer_but_not_long() {
+    let server = Server::start(ReactorConfig::default());
+    for _ in 0..20 {
+        let mut stream = server.connect();
+        let mut bytes = [frame(b"many 300000"), frame(b"close")].concat();
+        bytes.extend(frame(&[7; 100_000]));
+        stream.write_all(&bytes).unwrap();
+        thread::sleep(Duration::from_millis(5));
+        let _ = stream.write_all(&frame(b"late"));
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).unwrap();
+        assert_eq!(answers.len(), 300_008 + frame(b"close").len());
+    }
+    server.wait_for_count(0);
+    // A peer that goes on for ever meets a reset in the end.
+    let mut stream = server.connect();
+    stream.write_all(&frame(b"close")).unwrap();
+    let start = Instant::now();
+    while stream.write_all(&frame(b"more")).is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(start.elapsed() > Duration::from_millis(500), "{:?}", start.elapsed());
+    assert_eq!(server.counts.frames.load(Ordering::SeqCst), 20 * 2 + 1);
+}
+
 #[test]
 fn a_reset_in_mid_send_closes_once() {
     let server = Server::start(ReactorConfig::default());

@@ -19,15 +19,18 @@ use std::os::fd::AsRawFd;
 
 /// How long accepting rests when no descriptor (or no kernel memory) is left.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+/// How long a closing connection waits for its peer's end. A close while bytes are unread is a reset, which takes
+/// away what the peer has not read yet.
+const LINGER_NS: u64 = 1_000_000_000;
 /// A buffer of kept bytes above this is given up once empty.
 const KEPT_ROOM_MAX: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// What is queued goes out, then it is doomed. Nothing is read or added any more.
+    /// What is queued goes out, then it is doomed. Nothing is added any more, what comes is dropped.
     Draining,
-    /// Shut down; `on_close` is still to be called.
+    /// Shut down (after a close only its sending half); `on_close` is still to be called.
     Doomed,
     /// `on_close` was called; waits for its last CQE.
     Closed,
@@ -58,6 +61,8 @@ pub struct Connection {
     is_dirty: bool,
     /// `mono_ns` of the last byte in or out.
     active_ns: u64,
+    /// Closed, and waits for its peer's end so long (`mono_ns`).
+    linger_ns: Option<u64>,
     pub inbox: Inbox,
     kept: Kept,
     outbox: Outbox,
@@ -222,6 +227,7 @@ impl Core {
             ended: false,
             is_dirty: true,
             active_ns: self.now.mono_ns,
+            linger_ns: None,
             inbox: Inbox::default(),
             kept: Kept::default(),
             outbox: Outbox::default(),
@@ -386,6 +392,10 @@ impl Core {
 
     /// Ends a connection at once: what it has queued is dropped, its operations come back, `on_close` follows.
     pub fn doom(&mut self, slot: u32) {
+        self.doom_by(slot, Shutdown::Both);
+    }
+
+    fn doom_by(&mut self, slot: u32, how: Shutdown) {
         let Self { slots, pool, doomed, open_count, .. } = self;
         let connection = slots[slot as usize].connection.as_mut().expect("a slot in use");
         if matches!(connection.state, State::Doomed | State::Closed) {
@@ -394,8 +404,8 @@ impl Core {
         connection.state = State::Doomed;
         connection.outbox.clear(pool);
         connection.kept = Kept::default();
-        // Ends an outstanding receive and send. Fails where the peer was faster.
-        let _ = connection.stream.shutdown(Shutdown::Both);
+        // `Both` ends an outstanding receive and send. Fails where the peer was faster.
+        let _ = connection.stream.shutdown(how);
         *open_count -= 1;
         doomed.push_back(slot);
     }
@@ -435,8 +445,17 @@ impl Core {
             return;
         }
         let mut oldest_ns: Option<u64> = None;
+        let mut linger_ns: Option<u64> = None;
         for slot in 0..self.slots.len() as u32 {
-            let Some(connection) = self.slots[slot as usize].connection.as_ref() else { continue };
+            let Some(connection) = self.slots[slot as usize].connection.as_mut() else { continue };
+            if let Some(until_ns) = connection.linger_ns {
+                if until_ns <= now_ns {
+                    connection.linger_ns = None;
+                    let _ = connection.stream.shutdown(Shutdown::Both);
+                } else {
+                    linger_ns = Some(linger_ns.map_or(until_ns, |linger_ns| linger_ns.min(until_ns)));
+                }
+            }
             let active_ns = connection.active_ns;
             if matches!(connection.state, State::Doomed | State::Closed) {
                 continue;
@@ -449,6 +468,9 @@ impl Core {
             }
         }
         self.idle.swept(oldest_ns, now_ns);
+        if let Some(linger_ns) = linger_ns {
+            self.idle.hurry(linger_ns);
+        }
     }
 
     /// Queues the turn's operations of all connections that were touched.
@@ -464,7 +486,7 @@ impl Core {
     }
 
     fn flush_connection(&mut self, slot: u32) -> Result<(), RingError> {
-        let Self { slots, ring, flights, config, .. } = self;
+        let Self { slots, ring, flights, config, idle, now, .. } = self;
         let connection = slots[slot as usize].connection.as_mut().expect("a dirty slot is in use");
         connection.is_dirty = false;
         if matches!(connection.state, State::Doomed | State::Closed) {
@@ -483,17 +505,22 @@ impl Core {
         }
         let has_kept = connection.kept.position < connection.kept.bytes.len();
         let is_last = connection.state == State::Draining || (connection.ended && !has_kept);
-        if is_last && connection.unsent_bytes() == 0 {
-            self.doom(slot);
-            return Ok(());
-        }
-        let wants = connection.reads() && !connection.ended && !has_kept;
+        let drops_input = connection.state == State::Draining && !connection.ended;
+        let wants = drops_input || (connection.reads() && !connection.ended && !has_kept);
         if wants && !connection.receives {
             connection.receives = true;
             ring.receive(slot, fd)?;
         } else if !wants && connection.receives && !connection.cancels {
             connection.cancels = true;
             ring.cancel_receive(slot)?;
+        }
+        if is_last && connection.unsent_bytes() == 0 {
+            if drops_input {
+                let until_ns = now.mono_ns + LINGER_NS;
+                connection.linger_ns = Some(until_ns);
+                idle.hurry(until_ns);
+            }
+            self.doom_by(slot, if drops_input { Shutdown::Write } else { Shutdown::Both });
         }
         Ok(())
     }

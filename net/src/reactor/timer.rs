@@ -23,6 +23,11 @@ impl IdleSweep {
         }
     }
 
+    /// A sweep is needed at `at_ns` at the latest.
+    pub fn hurry(&mut self, at_ns: u64) {
+        self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
+    }
+
     pub fn next_ns(&self) -> Option<u64> {
         self.next_ns
     }
@@ -95,6 +100,10 @@ mod tests {
         for (oldest, want) in [(Some(50), Some(170)), (Some(5), Some(126)), (None, None)] {
             sweep.swept(oldest.map(|oldest| oldest * second), 125 * second);
             assert_eq!(sweep.next_ns(), want.map(|want: u64| want * second), "{oldest:?}");
+        }
+        for (at, want) in [(300, 300), (200, 200), (250, 200)] {
+            sweep.hurry(at * second);
+            assert_eq!(sweep.next_ns(), Some(want * second));
         }
     }
 }
