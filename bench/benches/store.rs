@@ -21,7 +21,7 @@ use tempfile::TempDir;
 const CLIENT_TEXT: &[u8] = b"UNIQ_KEY\x017F000001295E5FFD2B2795BE99AB0000\x02WAIT\x01true\x02TAGS\x01TagA\x02";
 const CLUSTER: &[u8] = b"CLUSTER\x01DefaultCluster";
 const TOPIC: &str = "BenchmarkTopic";
-const LIMITS: RecordLimits = RecordLimits { body_bytes_max: 4 << 20 };
+const LIMITS: RecordLimits = RecordLimits::of_body(4 << 20);
 /// Java's getMessageStoreConfig defaults.
 const READ_LIMITS: ReadLimits = ReadLimits {
     memory_bytes_max: 256 << 10,

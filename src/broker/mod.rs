@@ -192,7 +192,10 @@ impl Broker {
         let groups = Groups::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
         let offsets = Offsets::open(&config_dir)?;
         let registrations = Registrations::new(&config.namesrv_addrs);
-        let record_limits = RecordLimits { body_bytes_max: config.message_bytes_max as usize };
+        let record_limits = RecordLimits {
+            body_bytes_max: config.message_bytes_max as usize,
+            unit_bytes_max: config.commit_log_file_bytes as usize - ringmq_storage::record::layout::BLANK_BYTES,
+        };
         let read_limits = ReadLimits {
             memory_bytes_max: config.pull_bytes_in_memory_max as usize,
             memory_count_max: config.pull_count_in_memory_max as usize,

@@ -12,8 +12,6 @@ const INT_MAX: u32 = i32::MAX as u32;
 const QUEUE_ENTRY_BYTES: u32 = 20;
 /// The most whole entries with which the place behind the last one still is a Java int.
 const QUEUE_FILE_BYTES_MAX: u32 = INT_MAX / QUEUE_ENTRY_BYTES * QUEUE_ENTRY_BYTES - QUEUE_ENTRY_BYTES;
-/// A log file is written and preheated in whole pages, and keeps room for a record's other fields beside its body.
-const PAGE_BYTES: u32 = 4096;
 
 settings! {
     /// The keys of Java's BrokerConfig, MessageStoreConfig and NettyServerConfig that work, and ringmq's own.
@@ -35,7 +33,7 @@ settings! {
 
         store_path_root: PathBuf = "storePathRootDir" important, (), |machine| machine.home.join("store");
         store_path_commit_log: PathBuf = "storePathCommitLog" important, (), |_| PathBuf::new();
-        commit_log_file_bytes: u32 = "mappedFileSizeCommitLog" plain, 4096..=INT_MAX, |_| 1 << 30;
+        commit_log_file_bytes: u32 = "mappedFileSizeCommitLog" plain, 1024..=INT_MAX, |_| 1 << 30;
         /// A multiple of 20, rounded up as Java does.
         consume_queue_file_bytes: u32 = "mappedFileSizeConsumeQueue" plain, 20..=INT_MAX, |_| 6_000_000;
         commit_log_flush_interval_ms: u32 = "flushIntervalCommitLog" important, 1..=INT_MAX, |_| 500;
@@ -175,11 +173,6 @@ impl BrokerConfig {
         if self.store_path_commit_log.to_string_lossy().contains(',') {
             wrong("storePathCommitLog", "one folder: a log over several folders is not built yet");
         }
-        let log_bytes_min = self.message_bytes_max + PAGE_BYTES;
-        if self.commit_log_file_bytes < log_bytes_min || !self.commit_log_file_bytes.is_multiple_of(PAGE_BYTES) {
-            let allowed = format!("a multiple of {PAGE_BYTES} from maxMessageSize + {PAGE_BYTES} = {log_bytes_min} on");
-            wrong("mappedFileSizeCommitLog", &allowed);
-        }
         if !self.recv_buffer_count.is_power_of_two() {
             wrong("ringmq.recvBufferCount", "a power of two from 8 to 32768");
         }
@@ -203,6 +196,12 @@ impl BrokerConfig {
             facts.push(format!(
                 "brokerIP1={} is the address of a bridge: clients on other machines cannot reach it; set brokerIP1",
                 self.broker_ip1
+            ));
+        }
+        if self.message_bytes_max > self.commit_log_file_bytes {
+            facts.push(format!(
+                "maxMessageSize={} is more than a log file holds (mappedFileSizeCommitLog={}): larger messages are refused",
+                self.message_bytes_max, self.commit_log_file_bytes
             ));
         }
         facts
@@ -359,8 +358,7 @@ mod tests {
         for text in [
             "storePathCommitLog=/a,/b",
             "ringmq.recvBufferCount=100",
-            "mappedFileSizeCommitLog=1048576",
-            "mappedFileSizeCommitLog=16777217",
+            "mappedFileSizeCommitLog=1023",
             "brokerPermission=8",
             "brokerName=a b",
             "namesrvAddr=host",
@@ -373,8 +371,7 @@ mod tests {
             assert!(refused.starts_with(&format!("broker.conf:1: {key}={value}")), "{refused}");
         }
         load("tls.server.mode=disabled\ntls.enable=false\n").unwrap();
-        load("mappedFileSizeCommitLog=65536\nmaxMessageSize=61440\n").unwrap();
-        assert!(load("mappedFileSizeCommitLog=65536\nmaxMessageSize=61441\n").is_err());
+        load("mappedFileSizeCommitLog=65536\n").unwrap();
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn record<'a>(body: &'a [u8], properties: &'a [&'a [u8]]) -> NewRecord<'a> {
 }
 
 fn bench(c: &mut Criterion) {
-    let limits = RecordLimits { body_bytes_max: 4 * 1024 * 1024 };
+    let limits = RecordLimits::of_body(4 * 1024 * 1024);
     let body = vec![b'x'; 1024];
     let pieces = properties::stored(CLIENT_TEXT, CLUSTER);
     let mut encoded = Vec::new();

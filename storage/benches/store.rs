@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const LIMITS: RecordLimits = RecordLimits { body_bytes_max: 4 << 20 };
+const LIMITS: RecordLimits = RecordLimits::of_body(4 << 20);
 
 fn config(root: &Path) -> StoreConfig {
     StoreConfig {

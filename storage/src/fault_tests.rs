@@ -146,7 +146,7 @@ fn send(store: &Store, body: &[u8]) -> Result<u64, AppendError> {
             properties: &[],
         };
         let queue = store.queue_or_create(topic, 0);
-        batch.push(&record, 0, &queue, RecordLimits { body_bytes_max: 32_768 }).unwrap();
+        batch.push(&record, 0, &queue, RecordLimits::of_body(32_768)).unwrap();
     }
     let outcome = store.append(&mut batch, 1000);
     match outcome.error {

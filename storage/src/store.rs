@@ -47,24 +47,20 @@ pub struct StoreConfig {
     pub check_crc_on_recover: bool,
 }
 
+/// Smaller files would hold no message at all.
+pub const LOG_FILE_BYTES_MIN: u64 = 1024;
+
 impl StoreConfig {
     fn check(&self) -> Result<(), OpenError> {
         let wrong = |key, value, reason: String| Err(OpenError::Config { key, value, reason });
         let log = self.commit_log_file_bytes;
         let key = "mappedFileSizeCommitLog";
-        if log == 0 || !log.is_multiple_of(4096) {
-            return wrong(key, log, "not a multiple of 4096".to_owned());
+        if log < LOG_FILE_BYTES_MIN {
+            return wrong(key, log, format!("below {LOG_FILE_BYTES_MIN}"));
         }
         // Sizes inside a file are `i32` for Java.
         if log > i32::MAX as u64 {
             return wrong(key, log, "above 2147483647, the most that Java can map".to_owned());
-        }
-        if log < self.body_bytes_max as u64 + 4096 {
-            return wrong(
-                key,
-                log,
-                format!("too small for a message of maxMessageSize = {} bytes", self.body_bytes_max),
-            );
         }
         let queue = self.consume_queue_file_bytes;
         if !(ENTRY_BYTES..=i32::MAX as u64 - ENTRY_BYTES).contains(&queue) {

@@ -32,6 +32,15 @@ pub struct NewRecord<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct RecordLimits {
     pub body_bytes_max: usize,
+    /// What a log file has room for (its length without the blank record): one record, or all of a client batch.
+    pub unit_bytes_max: usize,
+}
+
+impl RecordLimits {
+    /// Limited by the body alone.
+    pub const fn of_body(body_bytes_max: usize) -> RecordLimits {
+        RecordLimits { body_bytes_max, unit_bytes_max: i32::MAX as usize }
+    }
 }
 
 /// Whether the record can be stored: topic, body, properties and the whole, in Java's order.
@@ -73,7 +82,7 @@ pub(crate) fn check_properties(bytes: usize) -> Result<(), RecordError> {
 pub(crate) fn check_total(bytes: usize, limits: RecordLimits, growth: usize) -> Result<(), RecordError> {
     let one = limits.body_bytes_max.saturating_add(layout::RECORD_BEYOND_BODY_BYTES);
     // A size is an `i32` in the log and in the queue.
-    let max = one.saturating_mul(growth).min(i32::MAX as usize - layout::BLANK_BYTES);
+    let max = one.saturating_mul(growth).min(limits.unit_bytes_max).min(i32::MAX as usize - layout::BLANK_BYTES);
     if bytes > max { Err(RecordError::RecordTooLarge { bytes, max }) } else { Ok(()) }
 }
 
@@ -111,7 +120,7 @@ mod tests {
                 body: &body,
                 properties,
             };
-            assert_eq!(check(&record, RecordLimits { body_bytes_max: 100 }), want, "{topic} {body_bytes}");
+            assert_eq!(check(&record, RecordLimits::of_body(100)), want, "{topic} {body_bytes}");
         }
     }
 }

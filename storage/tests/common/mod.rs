@@ -10,7 +10,7 @@ use ringmq_storage::store::{Store, StoreConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub const LIMITS: RecordLimits = RecordLimits { body_bytes_max: 32_768 };
+pub const LIMITS: RecordLimits = RecordLimits::of_body(32_768);
 
 /// The fixtures' sizes: logs of 64 KiB, queue files of 50 entries.
 pub fn config(root: &Path) -> StoreConfig {
