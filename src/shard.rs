@@ -106,7 +106,7 @@ struct PendingSend {
 }
 
 enum ParkedWhat {
-    /// To be run again.
+    /// A send, to be run again.
     Frame(Box<[u8]>),
     /// To be sent.
     Answer(Vec<u8>),
@@ -116,6 +116,7 @@ struct Parked {
     conn: ConnId,
     what: ParkedWhat,
     reply: Reply,
+    is_oneway: bool,
     version: u64,
     registered: bool,
     since_ns: u64,
@@ -143,8 +144,12 @@ pub struct BrokerShard {
     broker: Arc<Broker>,
     batch: AppendBatch,
     pending: Vec<PendingSend>,
+    /// Queues that this turn has appended to.
+    touched: Vec<Arc<ConsumeQueue>>,
     send: SendScratch,
     holds: HoldTable,
+    /// Of the topics, when held pulls were last held against the queues there are.
+    generation: u64,
     woken: Vec<Held>,
     parked: Vec<Parked>,
     parked_bytes: usize,
@@ -175,7 +180,9 @@ impl Shard {
                 send: SendScratch::new(&broker),
                 batch: AppendBatch::default(),
                 pending: Vec::new(),
+                touched: Vec::new(),
                 holds: HoldTable::new(index, limits.hold_count_max as usize),
+                generation: 0,
                 woken: Vec::new(),
                 parked: Vec::new(),
                 parked_bytes: 0,
@@ -388,9 +395,16 @@ impl BrokerShard {
 
     fn on_send(&mut self, conn: ConnId, frame: &[u8], command: &Command<'_>, out: &mut Outbound<'_>) {
         let (now, peer, reply) = (out.now(), peer_of(out, conn), command.reply());
+        let is_oneway = command.is_oneway();
+        // Behind an earlier send of its connection that waits: their order is kept.
+        let is_earlier = |parked: &&Parked| parked.conn == conn && matches!(parked.what, ParkedWhat::Frame(_));
+        if let Some(version) = self.parked.iter().rev().find(is_earlier).map(|parked| parked.version) {
+            let (what, since_ns) = (ParkedWhat::Frame(frame.into()), now.mono_ns);
+            self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns }, out);
+            return;
+        }
         match send(&self.broker, &mut self.send, command, peer, now, &mut self.batch) {
             Ok(Sent::Pushed { unit, queue_id }) => {
-                let is_oneway = command.is_oneway();
                 self.pending.push(PendingSend { conn, reply, is_oneway, unit, queue_id });
                 if self.batch.bytes() > BATCH_BYTES_MAX {
                     self.append(out);
@@ -398,7 +412,8 @@ impl BrokerShard {
             }
             Ok(Sent::Wait { version }) => {
                 let what = ParkedWhat::Frame(frame.into());
-                self.park(Parked { conn, what, reply, version, registered: false, since_ns: now.mono_ns }, out);
+                let since_ns = now.mono_ns;
+                self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns }, out);
             }
             Err(refusal) => self.refuse(conn, command, &refusal, out),
         }
@@ -512,7 +527,8 @@ impl BrokerShard {
                     let mut bytes = Vec::new();
                     write_answer(&mut bytes, reply, &answer);
                     let what = ParkedWhat::Answer(bytes);
-                    self.park(Parked { conn, what, reply, version, registered, since_ns: now.mono_ns }, out);
+                    let since_ns = now.mono_ns;
+                    self.park(Parked { conn, what, reply, is_oneway: false, version, registered, since_ns }, out);
                 }
             }
         }
@@ -525,9 +541,7 @@ impl BrokerShard {
     fn park(&mut self, parked: Parked, out: &mut Outbound<'_>) {
         if self.parked_bytes + parked.bytes() > self.parked_bytes_max {
             let remark = format!("{} bytes of requests wait for topics.json, its limit", self.parked_bytes);
-            if let Some(buffer) = out.buffer(parked.conn) {
-                write_refusal(buffer, parked.reply, &Refusal::new(response::SYSTEM_ERROR, remark));
-            }
+            refuse_parked(&parked, remark, out);
             return;
         }
         self.parked_bytes += parked.bytes();
@@ -562,9 +576,7 @@ impl BrokerShard {
             } else if waited_ns >= PARKED_NS_MAX {
                 let why = self.broker.dirty.failure().unwrap_or_else(|| "the disk is slow".to_string());
                 let remark = format!("the change is not on disk after {} ms: {why}", PARKED_NS_MAX / 1_000_000);
-                if let Some(buffer) = out.buffer(parked.conn) {
-                    write_refusal(buffer, parked.reply, &Refusal::new(response::SYSTEM_ERROR, remark));
-                }
+                refuse_parked(&parked, remark, out);
             } else {
                 self.parked_bytes += parked.bytes();
                 self.parked.push(parked);
@@ -573,9 +585,9 @@ impl BrokerShard {
     }
 
     /// The turn's batch into the log; its answers into the outboxes; whoever waits for its queues is woken.
-    fn append(&mut self, out: &mut Outbound<'_>) -> Vec<Arc<ConsumeQueue>> {
+    fn append(&mut self, out: &mut Outbound<'_>) {
         if self.batch.is_empty() {
-            return Vec::new();
+            return;
         }
         let now = out.now();
         let outcome = self.broker.store.append(&mut self.batch, now.wall_ms);
@@ -622,7 +634,7 @@ impl BrokerShard {
         self.broker.stats.put(placed_count, self.batch.bytes() as u64);
         self.batch.clear();
         self.wake_here(&touched);
-        touched
+        self.touched.append(&mut touched);
     }
 
     /// The other half of the protocol in `hold`: `max` was published by the append.
@@ -635,14 +647,15 @@ impl BrokerShard {
         }
     }
 
-    fn wake_others(&self, touched: &[Arc<ConsumeQueue>], peers: &Peers) {
-        for queue in touched {
+    /// A turn may append more than once.
+    fn wake_others(&mut self, peers: &Peers) {
+        for queue in self.touched.drain(..) {
             let mut others = queue.waiters.load(Ordering::SeqCst) & !(1 << self.index);
             while others != 0 {
                 let shard = others.trailing_zeros() as usize;
                 others &= others - 1;
                 if let Some(mail) = peers.mails.get(shard)
-                    && mail.send(Mail::Arrived(Arc::clone(queue))).is_err()
+                    && mail.send(Mail::Arrived(Arc::clone(&queue))).is_err()
                 {
                     // Its 5 s look finds the entries.
                     tracing::warn!(shard, topic = %queue.topic, "mailbox full: a held pull wakes late");
@@ -656,9 +669,17 @@ impl BrokerShard {
         if self.meta_moved || self.parked.first().is_some_and(|parked| is_parked_due(parked, now_ns)) {
             self.run_parked(scratch, out);
         }
-        self.meta_moved = false;
-        let touched = self.append(out);
-        self.wake_others(&touched, peers);
+        self.append(out);
+        self.wake_others(peers);
+        let generation = self.broker.topics.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            let store = &self.broker.store;
+            let is_current = |queue: &Arc<ConsumeQueue>| {
+                store.queue(&queue.topic, queue.queue_id).is_some_and(|current| Arc::ptr_eq(&current, queue))
+            };
+            self.holds.stale(is_current, &mut self.woken);
+        }
         self.holds.due(now_ns, &mut self.woken);
         while let Some(held) = self.woken.pop() {
             self.run_held(held, scratch, out);
@@ -666,7 +687,9 @@ impl BrokerShard {
         self.expire_forwarded(now_ns, peers, out);
         let parked_ns = self.parked.iter().map(|parked| parked_due_ns(parked, now_ns)).min();
         let forward_ns = self.forwarded.values().map(|forwarded| forwarded.deadline_ns).min();
-        [self.holds.next_due_ns(), parked_ns, forward_ns].into_iter().flatten().min()
+        // Something was parked while the parked ran: its version may have become durable before.
+        let again_ns = (self.meta_moved && !self.parked.is_empty()).then_some(now_ns);
+        [self.holds.next_due_ns(), parked_ns, forward_ns, again_ns].into_iter().flatten().min()
     }
 
     fn push(&mut self, conn: ConnId, what: PushWhat, out: &mut Outbound<'_>) {
@@ -780,6 +803,14 @@ impl BrokerShard {
                 self.answer_asker(asker, reply, &refusal, peers, out);
             }
         }
+    }
+}
+
+fn refuse_parked(parked: &Parked, remark: String, out: &mut Outbound<'_>) {
+    if !parked.is_oneway
+        && let Some(buffer) = out.buffer(parked.conn)
+    {
+        write_refusal(buffer, parked.reply, &Refusal::new(response::SYSTEM_ERROR, remark));
     }
 }
 

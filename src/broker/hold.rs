@@ -184,6 +184,13 @@ impl HoldTable {
         self.by_time.first().map(|(look_ns, _)| *look_ns)
     }
 
+    /// Takes out what waits for queues that are no longer `current`: their topics were deleted.
+    pub fn stale(&mut self, current: impl Fn(&Arc<ConsumeQueue>) -> bool, out: &mut Vec<Held>) {
+        let stale = self.slots.iter().filter(|(_, slot)| !current(&slot.held.queue));
+        let ids: Vec<Id> = stale.map(|(id, _)| *id).collect();
+        out.extend(ids.into_iter().filter_map(|id| self.take(id)));
+    }
+
     /// The connection is gone.
     pub fn forget(&mut self, conn: ConnId) {
         let ids: Vec<Id> = self.by_conn.range((conn, 0)..=(conn, Id::MAX)).map(|(_, id)| *id).collect();

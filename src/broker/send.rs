@@ -39,6 +39,8 @@ pub struct TopicCache {
 
 struct CachedTopic {
     config: Arc<TopicConfig>,
+    /// What makes it durable, until it is.
+    version: Option<u64>,
     queues: Vec<Option<Arc<ConsumeQueue>>>,
 }
 
@@ -53,13 +55,19 @@ impl TopicCache {
         if self.topics.contains_key(topic) {
             return self.topics.get_mut(topic);
         }
-        let config = broker.topics.get(topic)?;
-        let entry = CachedTopic { config, queues: Vec::new() };
+        let (config, version) = broker.topics.get_with_version(topic)?;
+        let entry = CachedTopic { config, version, queues: Vec::new() };
         Some(self.topics.entry(topic.to_string()).or_insert(entry))
     }
 }
 
 impl CachedTopic {
+    /// What a send has to wait for.
+    fn awaited(&mut self, broker: &Broker) -> Option<u64> {
+        self.version = self.version.filter(|version| *version > broker.dirty.durable());
+        self.version
+    }
+
     fn queue(&mut self, broker: &Broker, queue_id: i32) -> Arc<ConsumeQueue> {
         let index = queue_id as usize;
         if self.queues.len() <= index {
@@ -202,7 +210,10 @@ pub fn send(
     }
 
     let queue = match scratch.topics.get(broker, &topic_name) {
-        Some(topic) => topic.queue(broker, queue_id),
+        Some(topic) => match topic.awaited(broker) {
+            Some(version) => return Ok(Sent::Wait { version }),
+            None => topic.queue(broker, queue_id),
+        },
         None => return Err(topic_missing(&topic_name)),
     };
     let mut flags = header.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6 | sys_flag::INNER_BATCH);
@@ -313,6 +324,12 @@ fn refuse_unbuilt(broker: &Broker, features: &[Option<&[u8]>; 6], flags: i32) ->
             "transaction messages are not supported by this version of ringmq".to_string()
         };
         return Err(Refusal::new(response::NO_PERMISSION, why));
+    }
+    if flags & sys_flag::TRANSACTION_MASK == sys_flag::ROLLBACK {
+        return Err(Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            "sysFlag marks a message that was rolled back: nobody would ever receive it",
+        ));
     }
     if let Some(text) = delay {
         let level: Option<i64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());

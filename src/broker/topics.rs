@@ -49,6 +49,8 @@ struct State {
     version: DataVersion,
     /// Static topics of 5.x, kept as they came.
     mapping: BTreeMap<String, serde_json::Value>,
+    /// Changed of late, with the version that makes it durable.
+    fresh: BTreeMap<String, u64>,
 }
 
 pub struct Topics {
@@ -110,6 +112,7 @@ impl Topics {
             table: BTreeMap::new(),
             version: DataVersion { timestamp: now_ms as i64, ..DataVersion::default() },
             mapping: BTreeMap::new(),
+            fresh: BTreeMap::new(),
         };
         for topic in built_in {
             state.table.insert(topic.topic_name.clone(), Arc::new(topic));
@@ -135,6 +138,14 @@ impl Topics {
 
     pub fn get(&self, name: &str) -> Option<Arc<TopicConfig>> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).table.get(name).cloned()
+    }
+
+    /// The topic, and the version that makes it durable if it is not yet: whoever uses it before waits like its maker.
+    pub fn get_with_version(&self, name: &str) -> Option<(Arc<TopicConfig>, Option<u64>)> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let topic = state.table.get(name)?;
+        let version = state.fresh.get(name).copied().filter(|version| *version > self.dirty.durable());
+        Some((Arc::clone(topic), version))
     }
 
     /// Moves with every change, after it.
@@ -194,10 +205,15 @@ impl Topics {
     /// Returns the version that makes it durable.
     fn put(&self, topic: Arc<TopicConfig>, now_ms: u64) -> u64 {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.table.insert(topic.topic_name.clone(), topic);
+        let name = topic.topic_name.clone();
+        state.table.insert(name.clone(), topic);
         self.changed(&mut state, now_ms);
-        drop(state);
-        self.dirty.touch()
+        // In the lock: who finds the topic finds the version too.
+        let version = self.dirty.touch();
+        let durable = self.dirty.durable();
+        state.fresh.retain(|_, version| *version > durable);
+        state.fresh.insert(name, version);
+        version
     }
 
     fn changed(&self, state: &mut State, now_ms: u64) {
@@ -211,7 +227,7 @@ impl Topics {
     }
 
     /// The topic of a send: made from its template where that exists and may be inherited. With it the version that
-    /// makes it durable, if it is new. `None` where it may not be made.
+    /// makes it durable, if it is not yet. `None` where it may not be made.
     pub fn get_or_inherit(
         &self,
         name: &str,
@@ -220,12 +236,12 @@ impl Topics {
         unit_mode: bool,
         now_ms: u64,
     ) -> Option<(Arc<TopicConfig>, Option<u64>)> {
-        if let Some(topic) = self.get(name) {
-            return Some((topic, None));
+        if let Some(known) = self.get_with_version(name) {
+            return Some(known);
         }
         let _change = self.change();
-        if let Some(topic) = self.get(name) {
-            return Some((topic, None));
+        if let Some(known) = self.get_with_version(name) {
+            return Some(known);
         }
         let template = self
             .get(template)
@@ -253,12 +269,12 @@ impl Topics {
         unit_mode: bool,
         now_ms: u64,
     ) -> Option<(Arc<TopicConfig>, Option<u64>)> {
-        if let Some(topic) = self.get(name) {
-            return Some((topic, None));
+        if let Some(known) = self.get_with_version(name) {
+            return Some(known);
         }
         let _change = self.change();
-        if let Some(topic) = self.get(name) {
-            return Some((topic, None));
+        if let Some(known) = self.get_with_version(name) {
+            return Some(known);
         }
         if !self.has_room() || check_topic_name(name).is_err() {
             return None;
@@ -392,13 +408,13 @@ pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
         topics.changed(&mut state, request.now.wall_ms);
     }
     broker.offsets.remove_topic(name);
-    let version = broker.dirty.touch();
-    broker
-        .store
-        .delete_topic(name)
-        .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("the queues of {name} cannot be removed: {error}")))?;
-    // Once more, for shards that took a queue in between.
+    let deleted = broker.store.delete_topic(name);
+    // Once more, for shards that took a queue in between. All of them turn when this is durable, and find held pulls of
+    // queues that are no more.
     topics.generation.fetch_add(1, Ordering::AcqRel);
+    let version = broker.dirty.touch();
+    deleted
+        .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("the queues of {name} cannot be removed: {error}")))?;
     tracing::info!(topic = name, "topic deleted");
     Ok(Answer::after(After::Durable(version)))
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! Cluster   a name server and a broker, each a child process: ringmq, or the published Java one
 //! Client    a program of tests/clients, built once into <target>/clients and then only run
+//! wire      raw frames, for what no official client would send
 //! ```
 //!
 //! | environment | meaning |
@@ -17,6 +18,8 @@
 
 // Each test binary compiles this file and uses its own part of it.
 #![allow(dead_code)]
+
+pub mod wire;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -198,7 +201,12 @@ impl Cluster {
 
     /// A name server and a broker, each in a process of its own.
     pub fn mixed(name: &str, namesrv: Maker, broker: Maker) -> Option<Cluster> {
-        let mut cluster = Cluster::made(name, namesrv.or_oracle(), broker.or_oracle(), &[])?;
+        Cluster::mixed_with(name, namesrv, broker, &[])
+    }
+
+    /// The same, with more keys in the broker's file.
+    pub fn mixed_with(name: &str, namesrv: Maker, broker: Maker, config: &[(&str, &str)]) -> Option<Cluster> {
+        let mut cluster = Cluster::made(name, namesrv.or_oracle(), broker.or_oracle(), config)?;
         cluster.is_standalone = false;
         cluster.start_again();
         Some(cluster)
@@ -281,6 +289,13 @@ impl Cluster {
         if self.broker.is_none() {
             self.broker = Some(self.start_broker());
         }
+    }
+
+    /// The store goes to a broker of another maker, which `start_again` starts.
+    pub fn hand_over(&mut self, maker: Maker) {
+        assert!(self.broker.is_none(), "the broker still runs");
+        assert!(!self.is_standalone, "the name server would go with the broker");
+        self.broker_maker = maker;
     }
 
     /// SIGKILL to the broker, which in `standalone` is the name server too.
