@@ -2,6 +2,7 @@
 
 use flate2::read::GzDecoder;
 use ringmq_storage::append::AppendBatch;
+use ringmq_storage::consume_queue::ConsumeQueue;
 use ringmq_storage::record::{NewRecord, RecordLimits};
 use ringmq_storage::store::{Store, StoreConfig};
 use serde_json::Value;
@@ -10,6 +11,8 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A copy of a fixture's store. Without the fixtures a test says SKIPPED, or fails if RINGMQ_REQUIRE_CLIENTS=1.
 fn fixture(name: &str) -> Option<(tempfile::TempDir, PathBuf)> {
@@ -344,25 +347,25 @@ fn expired_log_files_are_no_finding() {
     assert_eq!(code, 0, "{found:?}");
 }
 
-#[test]
-fn beside_a_running_broker_abort_and_unfiled_entries_are_no_finding() {
-    let Some((_temp, root)) = fixture("store-4.9.7-clean") else { return };
-    let limits = RecordLimits::of_body(32_768);
-    let config = StoreConfig {
-        root: root.clone(),
+const LIMITS: RecordLimits = RecordLimits::of_body(32_768);
+
+fn config(root: &Path) -> StoreConfig {
+    StoreConfig {
+        root: root.to_path_buf(),
         commit_log_dir: root.join("commitlog"),
         commit_log_file_bytes: 65_536,
         consume_queue_file_bytes: 1000,
-        body_bytes_max: limits.body_bytes_max,
+        body_bytes_max: LIMITS.body_bytes_max,
         flush_interval_ms: 500,
         flush_least_pages: 4,
         flush_thorough_interval_ms: 10_000,
         queue_flush_interval_ms: 1000,
         queue_flush_thorough_interval_ms: 60_000,
         check_crc_on_recover: true,
-    };
-    let (store, _) = Store::open(config, 1).expect("opens");
-    let queue = store.queue_or_create("TopicNew", 0);
+    }
+}
+
+fn send(store: &Store, queue: &Arc<ConsumeQueue>, body: &[u8]) {
     let record = NewRecord {
         topic: "TopicNew",
         queue_id: 0,
@@ -373,12 +376,62 @@ fn beside_a_running_broker_abort_and_unfiled_entries_are_no_finding() {
         store_host: ([127, 0, 0, 1], 10_911).into(),
         reconsume_times: 0,
         prepared_offset: 0,
-        body: b"a body",
+        body,
         properties: &[],
     };
     let mut batch = AppendBatch::default();
-    batch.push(&record, 0, &queue, limits).expect("a good message");
-    assert!(store.append(&mut batch, 2_000_000_000_000).error.is_none());
+    batch.push(&record, 0, queue, LIMITS).expect("a good message");
+    let outcome = store.append(&mut batch, 2_000_000_000_000);
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+}
+
+/// Ends the threads also when the test fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// While files roll and entries are filed, nothing that is only on its way is taken for damage.
+#[test]
+fn a_store_that_is_being_written_is_sound() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join("store");
+    let (store, _) = Store::open(config(&root), 1).expect("opens");
+    let queue = store.queue_or_create("TopicNew", 0);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = SetOnDrop(&is_done);
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                store.files_turn(2);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        scope.spawn(|| {
+            let bodies = (1..).map(|n| vec![b'x'; 1 + n * 7919 % 9000]);
+            for body in bodies.take_while(|_| !is_done.load(Ordering::Relaxed)).take(5_000) {
+                send(&store, &queue, &body);
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        });
+        let found: Vec<_> = (0..10).map(|_| verify(&root)).filter(|(code, _)| *code != 0).collect();
+        assert!(found.is_empty(), "{found:#?}");
+    });
+    store.close(3).expect("closed");
+    drop(store);
+    let (code, found) = verify(&root);
+    assert_eq!(code, 0, "{found:?}");
+}
+
+#[test]
+fn beside_a_running_broker_abort_and_unfiled_entries_are_no_finding() {
+    let Some((_temp, root)) = fixture("store-4.9.7-clean") else { return };
+    let (store, _) = Store::open(config(&root), 1).expect("opens");
+    let queue = store.queue_or_create("TopicNew", 0);
+    send(&store, &queue, b"a body");
     let path = root.join("config/topics.json");
     let text = fs::read_to_string(&path).unwrap().replace("\"TopicRetry\"", "\"TopicNew\"");
     fs::write(&path, text).unwrap();
