@@ -76,7 +76,7 @@ struct Gate {
     stale_end: u64,
 }
 
-/// The next file, made ahead by the agent.
+/// The next file, made ahead by the agent and without a name until it is taken: a kill leaves no empty file.
 enum Ahead {
     None,
     Making,
@@ -295,21 +295,23 @@ impl CommitLog {
             ahead =
                 self.ahead_made.wait_timeout_while(ahead, wait, is_making).unwrap_or_else(PoisonError::into_inner).0;
         }
+        let no_file = |e: io::Error| match e.raw_os_error() {
+            Some(nix::libc::ENOSPC | nix::libc::EDQUOT) => not_writable(&e),
+            _ => AppendError::NoFile(format!("{}: {e}", self.place.dir.join(file_name(start)).display())),
+        };
         match std::mem::replace(&mut *ahead, Ahead::None) {
-            Ahead::Made(file) => {
-                assert_eq!(file.start, start);
+            // One that was begun while an append made its own has the same start as that and is of no use.
+            Ahead::Made(file) if file.start == start => {
+                file.name().map_err(no_file)?;
                 Ok(file)
             }
             Ahead::Making => {
                 *ahead = Ahead::Making;
                 Err(AppendError::NoFile(format!("the log file at {start} is not ready after {FILE_WAIT_MS_MAX} ms")))
             }
-            Ahead::None => {
+            Ahead::None | Ahead::Made(_) => {
                 tracing::debug!(start, "no log file was ready, made in the append");
-                self.create_file(start).map_err(|e| match e.raw_os_error() {
-                    Some(nix::libc::ENOSPC | nix::libc::EDQUOT) => not_writable(&e),
-                    _ => AppendError::NoFile(format!("{}: {e}", self.place.dir.join(file_name(start)).display())),
-                })
+                self.create_file(start).map_err(no_file)
             }
         }
     }
@@ -409,7 +411,8 @@ impl CommitLog {
             self.is_ahead_settled.store(true, Ordering::Relaxed);
             self.files().last().map_or(self.written(), |file| file.end())
         };
-        let made = self.create_file(start);
+        let LogPlace { disk, dir, staging, file_bytes } = &self.place;
+        let made = MappedFile::create_nameless(&**disk, dir, staging, start, *file_bytes).map(Arc::new);
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let result = match made {
             Ok(file) => {
@@ -420,8 +423,7 @@ impl CommitLog {
                 if matches!(*ahead, Ahead::Making) {
                     *ahead = Ahead::None;
                 }
-                // An append had taken the file that was to be made and had not yet put it on the list.
-                if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) }
+                Err(e)
             }
         };
         drop(ahead);
@@ -484,10 +486,8 @@ impl CommitLog {
     /// Takes away the files that nothing was written to. No append can be under way: the log is stopped.
     pub fn remove_unused(&self) -> io::Result<()> {
         assert!(self.is_stopped());
-        let ahead = std::mem::replace(&mut *self.ahead.lock().unwrap_or_else(PoisonError::into_inner), Ahead::None);
-        if let Ahead::Made(file) = ahead {
-            self.place.disk.remove_file(&file.path)?;
-        }
+        // It has no name and goes with its descriptor.
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::None;
         // The first file when nothing was ever written. A later empty one stays: it shows where the log ends.
         if self.written() == 0 {
             for file in self.files().iter() {

@@ -14,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a folder holds.
@@ -47,8 +47,14 @@ pub(crate) trait Disk: Send + Sync {
     /// A folder's content sorted by name; empty when the folder does not exist.
     fn list(&self, dir: &Path) -> io::Result<Vec<Found>>;
     fn create_dirs(&self, dir: &Path) -> io::Result<()>;
+    /// A file that nobody can find yet, and that is gone with the process unless [`DiskFile::name`] follows.
+    fn create_nameless(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>>;
     /// Fails when `path` exists.
-    fn create(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>>;
+    fn create(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>> {
+        let file = self.create_nameless(new)?;
+        file.name(new.path)?;
+        Ok(file)
+    }
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// The whole file, `None` when it does not exist.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
@@ -64,6 +70,8 @@ pub(crate) trait Disk: Send + Sync {
 }
 
 pub(crate) trait DiskFile: Send + Sync {
+    /// Puts a nameless file where it belongs. Fails when `path` exists.
+    fn name(&self, path: &Path) -> io::Result<()>;
     /// All of `bytes` or an error; after an error any part may have been written.
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
     fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<()>;
@@ -125,35 +133,29 @@ impl Disk for RealDisk {
         std::fs::create_dir_all(dir)
     }
 
-    fn create(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>> {
+    fn create_nameless(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>> {
         let mut nameless = OpenOptions::new();
         nameless.read(true).write(true).custom_flags(nix::libc::O_TMPFILE);
-        if let Ok(file) = nameless.open(dir_of(new.path)) {
+        if let Ok(file) = nameless.open(dir_of(new.path))
+            && Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())).exists()
+        {
             fill(&file, new)?;
-            let from = format!("/proc/self/fd/{}", file.as_raw_fd());
-            match nix::unistd::linkat(AT_FDCWD, from.as_str(), AT_FDCWD, new.path, AtFlags::AT_SYMLINK_FOLLOW) {
-                Ok(()) => return Ok(Box::new(RealFile { file })),
-                Err(Errno::EEXIST) => return Err(io::ErrorKind::AlreadyExists.into()),
-                // No /proc here: by the staging folder.
-                Err(_) => {}
-            }
+            return Ok(Box::new(RealFile { file, staged: None }));
         }
-        if new.path.try_exists()? {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
+        // No such files on this file system, or no /proc here: by the staging folder.
         std::fs::create_dir_all(new.staging)?;
         let staged = new.staging.join(STAGED.fetch_add(1, Ordering::Relaxed).to_string());
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&staged)?;
-        if let Err(e) = fill(&file, new).and_then(|()| std::fs::rename(&staged, new.path)) {
+        if let Err(e) = fill(&file, new) {
             let _ = std::fs::remove_file(&staged);
             return Err(e);
         }
-        Ok(Box::new(RealFile { file }))
+        Ok(Box::new(RealFile { file, staged: Some(staged) }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Box::new(RealFile { file }))
+        Ok(Box::new(RealFile { file, staged: None }))
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -199,12 +201,28 @@ impl Disk for RealDisk {
 
 struct RealFile {
     file: File,
+    /// Where it was made, if it could not be made without a name.
+    staged: Option<PathBuf>,
 }
 
 /// Above this a range is zeroed by the file system instead of by writing.
 const ZERO_BY_WRITING_BYTES_MAX: u64 = 1 << 20;
 
 impl DiskFile for RealFile {
+    fn name(&self, path: &Path) -> io::Result<()> {
+        if let Some(staged) = &self.staged {
+            if path.try_exists()? {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            return std::fs::rename(staged, path);
+        }
+        let from = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match nix::unistd::linkat(AT_FDCWD, from.as_str(), AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW) {
+            Err(Errno::EEXIST) => Err(io::ErrorKind::AlreadyExists.into()),
+            other => Ok(other?),
+        }
+    }
+
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, position)
     }

@@ -43,9 +43,9 @@ impl Disk for FaultyDisk {
     fn create_dirs(&self, dir: &Path) -> io::Result<()> {
         RealDisk.create_dirs(dir)
     }
-    fn create(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>> {
+    fn create_nameless(&self, new: &NewFile<'_>) -> io::Result<Box<dyn DiskFile>> {
         answer(&self.0.create)?;
-        Ok(self.file(new.path, RealDisk.create(new)?))
+        Ok(self.file(new.path, RealDisk.create_nameless(new)?))
     }
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         Ok(self.file(path, RealDisk.open(path)?))
@@ -77,6 +77,9 @@ struct FaultyFile {
 }
 
 impl DiskFile for FaultyFile {
+    fn name(&self, path: &Path) -> io::Result<()> {
+        self.file.name(path)
+    }
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         let fault = if self.is_log { &self.faults.log_write } else { &self.faults.queue_write };
         if let Err(e) = answer(fault) {

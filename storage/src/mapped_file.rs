@@ -52,6 +52,25 @@ impl MappedFile {
         MappedFile::new(file, path, start, bytes, false)
     }
 
+    /// The same, but without its name, which follows by [`MappedFile::name`] when it is needed: Java 4.9 on Java 17 does
+    /// not open a store whose log has a file behind the last record.
+    pub fn create_nameless(
+        disk: &dyn Disk,
+        dir: &Path,
+        staging: &Path,
+        start: u64,
+        bytes: u64,
+    ) -> io::Result<MappedFile> {
+        let path = dir.join(file_name(start));
+        let new = NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] };
+        let file = disk.create_nameless(&new)?;
+        MappedFile::new(file, path, start, bytes, false)
+    }
+
+    pub fn name(&self) -> io::Result<()> {
+        self.file.name(&self.path)
+    }
+
     pub fn open(disk: &dyn Disk, path: PathBuf, start: u64, bytes: u64) -> io::Result<MappedFile> {
         let file = disk.open(&path)?;
         MappedFile::new(file, path, start, bytes, true)

@@ -470,12 +470,25 @@ fn an_unused_store_leaves_no_log_file() {
     let (_dir, root) = root();
     let store = open(&root);
     run_agents(&store, 1000);
-    assert_eq!(std::fs::read_dir(root.join("commitlog")).unwrap().count(), 1, "made ahead");
+    assert_eq!(std::fs::read_dir(root.join("commitlog")).unwrap().count(), 0, "made ahead, without a name");
     store.close(1).unwrap();
     assert_eq!(std::fs::read_dir(root.join("commitlog")).unwrap().count(), 0);
     drop(store);
     let store = open(&root);
     assert_eq!((store.log_min(), store.log_max(), store.earliest_store_time()), (0, 0, -1));
+}
+
+/// Java 4.9 on Java 17 does not open a store that has a log file behind the last record.
+#[test]
+fn a_kill_leaves_no_file_behind_the_end() {
+    let (_dir, root) = root();
+    let store = open(&root);
+    for i in 0..40 {
+        send(&store, "T", 0, &[b'x'; 20_000], i);
+        run_agents(&store, 1000 + i);
+        let files = std::fs::read_dir(root.join("commitlog")).unwrap().count() as u64;
+        assert_eq!(files, store.log_max().div_ceil(65_536), "at {}", store.log_max());
+    }
 }
 
 #[test]
