@@ -534,13 +534,13 @@ fn read(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-fn port_of(address: &str) -> u16 {
+pub fn port_of(address: &str) -> u16 {
     address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("host:port")
 }
 
 /// A port `p` such that p−2 (fast), p, p+1 (replication) and p+2 (ours, for the name server) are free. They lie below
 /// the range from which the kernel gives ports to clients, so that no connection takes one in between.
-fn free_ports() -> u16 {
+pub fn free_ports() -> u16 {
     const FIRST: usize = 12_000;
     const STEP: usize = 8;
     const STEP_COUNT: usize = 2_400;
