@@ -150,7 +150,11 @@ fn say(line: &str) {
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("RINGMQ_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 
     let plan = match plan(Cli::parse()) {
         Ok(plan) => plan,
@@ -191,9 +195,9 @@ fn main() -> ExitCode {
     }
     match broker {
         // Scripts look for this line of Java's.
-        Some((name, address)) => say(&format!(
-            "The broker[{name}, {address}] boot success. serializeType=JSON. ringmq is ready"
-        )),
+        Some((name, address)) => {
+            say(&format!("The broker[{name}, {address}] boot success. serializeType=JSON. ringmq is ready"))
+        }
         None => say("The Name Server boot success. serializeType=JSON. ringmq is ready"),
     }
     let mut failed = false;

@@ -12,7 +12,9 @@ use crate::config::{BrokerConfig, Machine, NamesrvConfig};
 use crate::namesrv::{KvOpenError, NameServer};
 use crate::shard::{Mail, PORT_BROKER, PORT_NAMESRV, PORT_VIP, Peers, Shard};
 use crate::{mono_ns, wall_ms};
-use nix::sys::socket::{Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, AddressFamily, bind, listen, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, listen, setsockopt, socket, sockopt,
+};
 use ringmq_net::reactor::{Port, Reactor, ReactorConfig, RingError, probe};
 use ringmq_storage::error::OpenError;
 use ringmq_storage::store::{Store, StoreConfig};
@@ -101,7 +103,14 @@ struct Ports {
 }
 
 impl Ports {
-    fn open(&mut self, ip: IpAddr, port: u16, what: &'static str, key: &'static str, tag: Port) -> Result<(), StartError> {
+    fn open(
+        &mut self,
+        ip: IpAddr,
+        port: u16,
+        what: &'static str,
+        key: &'static str,
+        tag: Port,
+    ) -> Result<(), StartError> {
         let address = SocketAddr::new(ip, port);
         self.listeners.push((listener(address, what, key)?, tag));
         self.lines.push(format!("{what}: listening on {address}"));
@@ -123,11 +132,23 @@ impl Node {
         // Ports first: a port that is taken must not cost a recovery, and says it at once.
         let mut ports = Ports { listeners: Vec::new(), lines: Vec::new() };
         if let Some(config) = &namesrv {
-            ports.open(config.bind_address, config.listen_port, "name server", "--namesrv-port or listenPort", PORT_NAMESRV)?;
+            ports.open(
+                config.bind_address,
+                config.listen_port,
+                "name server",
+                "--namesrv-port or listenPort",
+                PORT_NAMESRV,
+            )?;
         }
         if let Some(config) = &broker {
             ports.open(config.bind_address, config.listen_port, "broker", "listenPort", PORT_BROKER)?;
-            ports.open(config.bind_address, config.listen_port - 2, "broker, VIP port (no pull)", "listenPort", PORT_VIP)?;
+            ports.open(
+                config.bind_address,
+                config.listen_port - 2,
+                "broker, VIP port (no pull)",
+                "listenPort",
+                PORT_VIP,
+            )?;
         }
         let name_server = namesrv.clone().map(NameServer::open).transpose()?;
         let reactor_config = reactor_config(broker.as_ref(), namesrv.as_ref());

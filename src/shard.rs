@@ -45,18 +45,26 @@ const REGISTERED_NS_MAX: u64 = 1_500_000_000;
 const FORWARD_NS_MAX: u64 = 10_000_000_000;
 const FORWARD_COUNT_MAX: usize = 4096;
 const HOUSEKEEPING_NS: u64 = 5_000_000_000;
+const UNDECODED_LOG_NS: u64 = 1_000_000_000;
 const FINISH_NS_MAX: u64 = 2_000_000_000;
 
 /// What shards and agents tell a shard.
 pub enum Mail {
-    Adopt { socket: OwnedFd, peer: SocketAddr, port: Port },
+    Adopt {
+        socket: OwnedFd,
+        peer: SocketAddr,
+        port: Port,
+    },
     /// Entries came that pulls held here may wait for.
     Arrived(Arc<ConsumeQueue>),
     Push(Push),
     /// A client here is asked on behalf of a connection elsewhere.
     Forward(Box<Forward>),
     /// Whole frames for a connection here.
-    Bytes { to: ConnId, bytes: Vec<u8> },
+    Bytes {
+        to: ConnId,
+        bytes: Vec<u8>,
+    },
     Close(ConnId),
     /// Metadata became durable or registered.
     MetaMoved,
@@ -169,6 +177,9 @@ pub struct Shard {
     housekeeping_ns: u64,
     is_stopping: bool,
     refused_count: u64,
+    /// Frames that did not decode since that was logged last, and when it may be again.
+    undecoded_count: u64,
+    undecoded_log_ns: u64,
 }
 
 impl Shard {
@@ -203,6 +214,8 @@ impl Shard {
             housekeeping_ns: 0,
             is_stopping: false,
             refused_count: 0,
+            undecoded_count: 0,
+            undecoded_log_ns: 0,
         }
     }
 
@@ -268,7 +281,14 @@ impl Service for Shard {
         let mut scratch = std::mem::take(&mut self.scratch);
         match decode(frame, &mut scratch) {
             Err(error) => {
-                tracing::warn!(peer = ?out.peer(conn), %error, "connection closed: a frame that does not decode");
+                self.undecoded_count += 1;
+                // Anybody can make these: one line a second.
+                if out.now().mono_ns >= self.undecoded_log_ns {
+                    let (peer, count) = (out.peer(conn), self.undecoded_count);
+                    tracing::warn!(?peer, %error, count, "connection closed: a frame that does not decode");
+                    self.undecoded_count = 0;
+                    self.undecoded_log_ns = out.now().mono_ns + UNDECODED_LOG_NS;
+                }
                 out.close(conn);
             }
             Ok(command) => match (out.port(conn), &mut self.namesrv, &mut self.broker) {
@@ -428,14 +448,7 @@ impl BrokerShard {
         }
     }
 
-    fn on_pull(
-        &mut self,
-        conn: ConnId,
-        frame: &[u8],
-        command: &Command<'_>,
-        is_first: bool,
-        out: &mut Outbound<'_>,
-    ) {
+    fn on_pull(&mut self, conn: ConnId, frame: &[u8], command: &Command<'_>, is_first: bool, out: &mut Outbound<'_>) {
         let (now, peer) = (out.now(), peer_of(out, conn));
         match pull(&self.broker, command, peer, is_first, now) {
             Ok(PullOutcome::Answer(pulled)) => answer_pull(conn, command, pulled, out),
@@ -477,24 +490,14 @@ impl BrokerShard {
         }
     }
 
-    fn on_other(
-        &mut self,
-        conn: ConnId,
-        port: Port,
-        command: &Command<'_>,
-        peers: &Peers,
-        out: &mut Outbound<'_>,
-    ) {
+    fn on_other(&mut self, conn: ConnId, port: Port, command: &Command<'_>, peers: &Peers, out: &mut Outbound<'_>) {
         let now = out.now();
         let channel = Channel { shard: self.index, conn };
         let request = Request { channel, peer: peer_of(out, conn), command, now };
-        let pull_on_vip = matches!(command.code, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE)
-            && port == PORT_VIP;
-        let result = if pull_on_vip {
-            Err(unsupported(command.code))
-        } else {
-            self.broker.handle(&request, &mut self.pushes)
-        };
+        let pull_on_vip =
+            matches!(command.code, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) && port == PORT_VIP;
+        let result =
+            if pull_on_vip { Err(unsupported(command.code)) } else { self.broker.handle(&request, &mut self.pushes) };
         self.deliver_pushes(peers, out);
         let reply = command.reply();
         match result {

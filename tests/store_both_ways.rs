@@ -30,7 +30,8 @@ fn java_5_and_ringmq_take_over_from_each_other_after_a_kill() {
 /// old group's offset, and adds to it. Small files, so that each of them rolls.
 fn take_over(java: Java, by_kill: bool) {
     let Some(client) = Client::Java(java).ready() else { return };
-    let config = [("mappedFileSizeCommitLog", "4194304"), ("mappedFileSizeConsumeQueue", "2000"), ("maxMessageSize", "1048576")];
+    let config =
+        [("mappedFileSizeCommitLog", "4194304"), ("mappedFileSizeConsumeQueue", "2000"), ("maxMessageSize", "1048576")];
     let Some(mut cluster) = Cluster::mixed_with("both-ways", Maker::Ringmq, Maker::Ringmq, &config) else { return };
     let all = cluster.directory().join("acks");
     let mut first = 0;
@@ -56,7 +57,10 @@ fn take_over(java: Java, by_kill: bool) {
 /// A group of its own reads everything from the start.
 fn check(client: Client, cluster: &Cluster, acks: &Path, group: &str) {
     let acks = text(acks);
-    println!("{}", client.run(cluster, "consume", &["--topic", "both", "--group", group, "--acks", &acks, "--queues", "4"]));
+    println!(
+        "{}",
+        client.run(cluster, "consume", &["--topic", "both", "--group", group, "--acks", &acks, "--queues", "4"])
+    );
 }
 
 fn append(all: &PathBuf, acks: &Path) {

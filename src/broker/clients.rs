@@ -154,11 +154,7 @@ impl Clients {
     }
 
     /// What the heartbeats of `group` said about `topic`.
-    pub fn subscription(
-        &self,
-        group: &str,
-        topic: &str,
-    ) -> Result<(Arc<Subscription>, MessageModel), NoSubscription> {
+    pub fn subscription(&self, group: &str, topic: &str) -> Result<(Arc<Subscription>, MessageModel), NoSubscription> {
         let state = self.read();
         let group = state.consumers.get(group).ok_or(NoSubscription::Group)?;
         let model = group.message_model;
@@ -229,7 +225,10 @@ fn check_heartbeat(data: &HeartbeatData) -> Result<(), Refusal> {
         return Err(Refusal::invalid("the heartbeat has no clientID"));
     }
     if data.client_id.len() > CLIENT_ID_BYTES_MAX {
-        return Err(Refusal::invalid(format!("clientID of {} bytes, limit {CLIENT_ID_BYTES_MAX}", data.client_id.len())));
+        return Err(Refusal::invalid(format!(
+            "clientID of {} bytes, limit {CLIENT_ID_BYTES_MAX}",
+            data.client_id.len()
+        )));
     }
     let group_count = data.consumer_data_set.len() + data.producer_data_set.len();
     if group_count > GROUPS_MAX {
@@ -291,13 +290,7 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
 }
 
 /// Whether members or topics of the group changed.
-fn register(
-    state: &mut State,
-    channel: Channel,
-    consumer: &ConsumerData,
-    client: &Client,
-    without_sub: bool,
-) -> bool {
+fn register(state: &mut State, channel: Channel, consumer: &ConsumerData, client: &Client, without_sub: bool) -> bool {
     let group = state.consumers.entry(consumer.group_name.clone()).or_insert_with(|| ConsumerGroup {
         name: consumer.group_name.as_str().into(),
         consume_type: consumer.consume_type,
@@ -378,10 +371,7 @@ pub fn check_config(request: &Request<'_, '_>) -> Result<Answer, Refusal> {
 /// As a Java broker with `enablePropertyFilter=false` says it.
 pub fn no_filter(expression_type: &str) -> Refusal {
     let kind: String = expression_type.chars().take(32).collect();
-    Refusal::new(
-        response::SYSTEM_ERROR,
-        format!("The broker does not support consumer to filter message by {kind}"),
-    )
+    Refusal::new(response::SYSTEM_ERROR, format!("The broker does not support consumer to filter message by {kind}"))
 }
 
 pub fn consumer_connections(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {

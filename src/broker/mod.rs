@@ -370,9 +370,21 @@ mod tests {
         for topic in ["T", "CON", "%RETRY%g", "a|b-c_d%", &t127] {
             assert_eq!(check_topic_name(topic), Ok(()), "{topic}");
         }
-        for topic in
-            ["", " ", "\t", "../../../tmp/x", "a/b", ".", "..", "t\0", "主题", "topic\n", "a b", "%RETRY%../../x", &t128]
-        {
+        for topic in [
+            "",
+            " ",
+            "\t",
+            "../../../tmp/x",
+            "a/b",
+            ".",
+            "..",
+            "t\0",
+            "主题",
+            "topic\n",
+            "a b",
+            "%RETRY%../../x",
+            &t128,
+        ] {
             assert_eq!(check_topic_name(topic).unwrap_err().code, response::INVALID_PARAMETER, "{topic:?}");
             assert!(check_topic_name(topic).unwrap_err().remark.len() < 400);
         }

@@ -76,11 +76,7 @@ impl Offsets {
     }
 
     pub fn topics_of(&self, group: &str) -> BTreeSet<String> {
-        self.table()
-            .iter()
-            .filter(|(_, groups)| groups.contains_key(group))
-            .map(|(topic, _)| topic.clone())
-            .collect()
+        self.table().iter().filter(|(_, groups)| groups.contains_key(group)).map(|(topic, _)| topic.clone()).collect()
     }
 
     pub fn remove_topic(&self, topic: &str) {
@@ -210,7 +206,8 @@ mod tests {
     fn offsets_are_kept_in_javas_shape_and_go_with_topic_or_group() {
         let dir = tempfile::tempdir().unwrap();
         let offsets = Offsets::open(dir.path()).unwrap();
-        for (group, topic, queue_id, offset) in [("g", "T", 0, 7), ("g", "T", 1, 9), ("h", "T", 0, 1), ("g", "U", 0, 2)] {
+        for (group, topic, queue_id, offset) in [("g", "T", 0, 7), ("g", "T", 1, 9), ("h", "T", 0, 1), ("g", "U", 0, 2)]
+        {
             offsets.commit(group, topic, queue_id, offset);
         }
         offsets.commit("g", "T", 1, 3);

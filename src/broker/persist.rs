@@ -87,9 +87,7 @@ impl JsonFile {
             temporary.push(".tmp");
             let temporary = PathBuf::from(temporary);
             let mut file = File::create(&temporary).map_err(failed("cannot write", &temporary))?;
-            file.write_all(bytes)
-                .and_then(|()| file.sync_all())
-                .map_err(failed("cannot write", &temporary))?;
+            file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("cannot write", &temporary))?;
             fs::rename(&temporary, &target).map_err(failed("cannot replace", &target))?;
         }
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("cannot sync", dir))
@@ -151,10 +149,8 @@ impl MetaDirty {
     /// Until the next `wake`, at most `timeout`.
     pub fn wait(&self, timeout: Duration) {
         let woken = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut woken, _) = self
-            .condvar
-            .wait_timeout_while(woken, timeout, |woken| !*woken)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (mut woken, _) =
+            self.condvar.wait_timeout_while(woken, timeout, |woken| !*woken).unwrap_or_else(PoisonError::into_inner);
         *woken = false;
     }
 }

@@ -40,7 +40,12 @@ pub struct Pulled {
 pub enum PullOutcome {
     Answer(Pulled),
     /// Nothing there yet and the client waits.
-    Hold { queue: Arc<ConsumeQueue>, filter: TagFilter, from: u64, wait_ms: u64 },
+    Hold {
+        queue: Arc<ConsumeQueue>,
+        filter: TagFilter,
+        from: u64,
+        wait_ms: u64,
+    },
 }
 
 /// A refusal with the bounds of the queue, as far as there is one.
@@ -72,13 +77,9 @@ pub fn pull(
     let filter = check(broker, &header, peer, now).map_err(refuse)?;
     let queue = broker.store.queue_or_create(header.topic, header.queue_id);
     let count_max = header.max_msg_nums.max(1) as usize;
-    let read = broker.store.read(
-        &queue,
-        header.queue_offset,
-        count_max,
-        &broker.read_limits,
-        &mut |tags_code| filter.accepts(tags_code),
-    );
+    let read = broker
+        .store
+        .read(&queue, header.queue_offset, count_max, &broker.read_limits, &mut |tags_code| filter.accepts(tags_code));
     if is_first && header.has(sys_flag::COMMIT_OFFSET) {
         broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset);
     }
@@ -164,12 +165,9 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
             .then(|| forbidden(format!("the consumer group[{group}] can not consume by broadcast way")))
     };
     let (subscription, model) = broker.clients.subscription(group, topic).map_err(|missing| match missing {
-        NoSubscription::Group => {
-            Refusal::new(response::SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
-        }
-        NoSubscription::Topic { model } => no_broadcast(model).unwrap_or_else(|| {
-            Refusal::new(response::SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
-        }),
+        NoSubscription::Group => Refusal::new(response::SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"),
+        NoSubscription::Topic { model } => no_broadcast(model)
+            .unwrap_or_else(|| Refusal::new(response::SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")),
     })?;
     if let Some(refusal) = no_broadcast(model) {
         return Err(refusal);

@@ -60,7 +60,9 @@ impl Registrations {
 
     /// Whether every name server that can be reached was told `version` or later.
     pub fn all_reached(&self) -> bool {
-        self.servers.iter().all(|server| server.is_reachable.load(Ordering::Acquire) && server.known.load(Ordering::Acquire) > 0)
+        self.servers
+            .iter()
+            .all(|server| server.is_reachable.load(Ordering::Acquire) && server.known.load(Ordering::Acquire) > 0)
     }
 
     /// Whether every name server that can be reached was told `version` or later.
@@ -189,8 +191,7 @@ fn register(broker: &Broker, client: &mut Client) -> Result<Option<KVTable>, Str
         ("compressed", if compressed { "true" } else { "false" }),
         ("bodyCrc32", &crc),
     ];
-    let answer =
-        client.call(request::REGISTER_BROKER, &fields, &bytes, timeout).map_err(|error| error.to_string())?;
+    let answer = client.call(request::REGISTER_BROKER, &fields, &bytes, timeout).map_err(|error| error.to_string())?;
     if answer.code != response::SUCCESS {
         return Err(format!("refused with code {}: {}", answer.code, answer.remark.unwrap_or_default()));
     }

@@ -8,9 +8,7 @@
 //! What is not built yet is refused: delay levels, timers, half messages.
 //! Source: SendMessageProcessor.java, AbstractSendMessageProcessor.msgCheck.
 
-use super::{
-    Broker, RETRY_PREFIX, Refusal, SEND_FORBIDDEN, check_topic_name, dlq_topic, topic_missing,
-};
+use super::{Broker, RETRY_PREFIX, Refusal, SEND_FORBIDDEN, check_topic_name, dlq_topic, topic_missing};
 use ringmq_net::protocol::body::topic::{TopicConfig, TopicFilterType};
 use ringmq_net::protocol::codes::{language, request, response, version};
 use ringmq_net::protocol::command::Command;
@@ -73,8 +71,8 @@ impl CachedTopic {
         if self.queues.len() <= index {
             self.queues.resize(index + 1, None);
         }
-        let queue = self.queues[index]
-            .get_or_insert_with(|| broker.store.queue_or_create(&self.config.topic_name, queue_id));
+        let queue =
+            self.queues[index].get_or_insert_with(|| broker.store.queue_or_create(&self.config.topic_name, queue_id));
         Arc::clone(queue)
     }
 }
@@ -166,7 +164,10 @@ pub fn send(
     if text.len() > PROPERTIES_BYTES_MAX {
         return Err(Refusal::new(
             response::MESSAGE_ILLEGAL,
-            format!("the message properties of {} bytes are over the limit of {PROPERTIES_BYTES_MAX} bytes", text.len()),
+            format!(
+                "the message properties of {} bytes are over the limit of {PROPERTIES_BYTES_MAX} bytes",
+                text.len()
+            ),
         ));
     }
     let mut topic_name = Cow::Borrowed(header.topic);
@@ -191,7 +192,14 @@ pub fn send(
             let message = message.map_err(|error| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()))?;
             let features = properties::get_each(
                 message.properties,
-                ["TRAN_MSG", properties::DELAY, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", properties::TAGS],
+                [
+                    "TRAN_MSG",
+                    properties::DELAY,
+                    "TIMER_DELIVER_MS",
+                    "TIMER_DELAY_SEC",
+                    "TIMER_DELAY_MS",
+                    properties::TAGS,
+                ],
             );
             refuse_unbuilt(broker, &features, 0)?;
             if message.properties.len() > PROPERTIES_BYTES_MAX {
@@ -235,13 +243,11 @@ pub fn send(
         body: command.body,
         properties: &[],
     };
-    let illegal = |error: ringmq_storage::error::RecordError| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string());
+    let illegal =
+        |error: ringmq_storage::error::RecordError| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string());
     let unit = if is_batch {
-        let shared: [&[u8]; 3] = [
-            text,
-            if properties::needs_separator(text) { &[properties::PAIR_END] } else { &[] },
-            &scratch.cluster,
-        ];
+        let shared: [&[u8]; 3] =
+            [text, if properties::needs_separator(text) { &[properties::PAIR_END] } else { &[] }, &scratch.cluster];
         record.properties = &shared;
         append.push_client_batch(&record, &queue, broker.record_limits).map_err(illegal)?
     } else {

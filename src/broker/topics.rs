@@ -373,7 +373,10 @@ pub fn create(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     let _change = broker.topics.change();
     let before = broker.topics.get(header.topic);
     if before.is_none() && !broker.topics.has_room() {
-        return Err(Refusal::new(response::SYSTEM_ERROR, format!("this broker has {TOPIC_COUNT_MAX} topics, its limit")));
+        return Err(Refusal::new(
+            response::SYSTEM_ERROR,
+            format!("this broker has {TOPIC_COUNT_MAX} topics, its limit"),
+        ));
     }
     let before_attributes = before.as_ref().and_then(|topic| topic.attributes.as_ref());
     let attributes = changed_attributes(before_attributes, header.attributes.unwrap_or(""))?;
@@ -413,8 +416,9 @@ pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     // queues that are no more.
     topics.generation.fetch_add(1, Ordering::AcqRel);
     let version = broker.dirty.touch();
-    deleted
-        .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("the queues of {name} cannot be removed: {error}")))?;
+    deleted.map_err(|error| {
+        Refusal::new(response::SYSTEM_ERROR, format!("the queues of {name} cannot be removed: {error}"))
+    })?;
     tracing::info!(topic = name, "topic deleted");
     Ok(Answer::after(After::Durable(version)))
 }

@@ -322,11 +322,14 @@ impl Cluster {
     }
 
     fn start_namesrv(&self) -> Process {
-        let file = self.write_config("namesrv.properties", &[
-            ("listenPort", port_of(&self.namesrv_address).to_string()),
-            ("bindAddress", "127.0.0.1".to_owned()),
-            ("kvConfigPath", self.directory().join("kvConfig.json").display().to_string()),
-        ]);
+        let file = self.write_config(
+            "namesrv.properties",
+            &[
+                ("listenPort", port_of(&self.namesrv_address).to_string()),
+                ("bindAddress", "127.0.0.1".to_owned()),
+                ("kvConfigPath", self.directory().join("kvConfig.json").display().to_string()),
+            ],
+        );
         let command = match self.namesrv_maker {
             Maker::Ringmq => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_ringmq"));
@@ -578,6 +581,8 @@ fn java_command(java: Java, home: &Path, heap: &str) -> Command {
     command.args([format!("-Xms{heap}"), format!("-Xmx{heap}"), "-XX:+UseSerialGC".to_owned()]);
     command.args(["--add-opens", "java.base/java.nio=ALL-UNNAMED"]);
     command.args(["--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"]);
+    // 4.9 unmaps what it deletes through a class that Java 17 hides.
+    command.args(["--add-opens", "java.base/jdk.internal.ref=ALL-UNNAMED"]);
     command.arg(format!("-Duser.home={}", home.display()));
     command.arg(format!("-Drocketmq.home.dir={}", home.display()));
     command.env("ROCKETMQ_HOME", home).env_remove("NAMESRV_ADDR");

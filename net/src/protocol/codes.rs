@@ -266,8 +266,8 @@ pub mod language {
 
     /// Index is the code byte.
     pub const NAMES: [&str; 14] = [
-        "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO",
-        "PHP", "OMS", "RUST", "NODE_JS",
+        "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
+        "NODE_JS",
     ];
 
     pub fn name(code: u8) -> Option<&'static str> {
@@ -275,10 +275,7 @@ pub mod language {
     }
 
     pub fn code(name: &str) -> Option<u8> {
-        NAMES
-            .iter()
-            .position(|known| *known == name)
-            .map(|index| index as u8)
+        NAMES.iter().position(|known| *known == name).map(|index| index as u8)
     }
 }
 
@@ -311,13 +308,9 @@ mod tests {
     #[test]
     fn language_names_and_bytes_agree() {
         // name, byte
-        for (name, code) in [
-            ("JAVA", Some(0)),
-            ("GO", Some(9)),
-            ("RUST", Some(12)),
-            ("NODE_JS", Some(13)),
-            ("go", None),
-        ] {
+        for (name, code) in
+            [("JAVA", Some(0)), ("GO", Some(9)), ("RUST", Some(12)), ("NODE_JS", Some(13)), ("go", None)]
+        {
             assert_eq!(language::code(name), code, "{name}");
         }
         assert_eq!(language::name(language::CPP), Some("CPP"));

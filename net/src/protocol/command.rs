@@ -54,10 +54,7 @@ impl Command<'_> {
 
     /// What an answer to this command must repeat.
     pub fn reply(&self) -> Reply {
-        Reply {
-            opaque: self.opaque,
-            serialize: self.serialize,
-        }
+        Reply { opaque: self.opaque, serialize: self.serialize }
     }
 }
 
@@ -69,11 +66,7 @@ pub struct ExtFields<'a> {
 
 impl<'a> ExtFields<'a> {
     pub fn get(&self, key: &str) -> Option<&'a str> {
-        self.fields
-            .iter()
-            .rev()
-            .find(|field| field.0 == key)
-            .map(|field| field.1)
+        self.fields.iter().rev().find(|field| field.0 == key).map(|field| field.1)
     }
 
     pub(super) fn push(&mut self, key: &'a str, value: &'a str) -> Result<(), DecodeError> {
@@ -90,26 +83,13 @@ pub enum DecodeError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error("{received_bytes} bytes of a frame of {frame_bytes}")]
-    Incomplete {
-        received_bytes: usize,
-        frame_bytes: usize,
-    },
+    Incomplete { received_bytes: usize, frame_bytes: usize },
     #[error("JSON header, byte {position}: {wanted} is needed")]
-    Json {
-        position: usize,
-        wanted: &'static str,
-    },
+    Json { position: usize, wanted: &'static str },
     #[error("JSON header, byte {position}: {member} is no 32-bit integer")]
-    JsonNumber {
-        position: usize,
-        member: &'static str,
-    },
+    JsonNumber { position: usize, member: &'static str },
     #[error("binary header: {part} of {length} bytes, {left_bytes} left")]
-    Binary {
-        part: &'static str,
-        length: i32,
-        left_bytes: usize,
-    },
+    Binary { part: &'static str, length: i32, left_bytes: usize },
     #[error("more than {EXT_FIELDS_MAX} ext fields")]
     TooManyFields,
 }
@@ -121,16 +101,11 @@ pub enum DecodeError {
 pub fn decode<'a>(frame: &'a [u8], scratch: &'a mut Scratch) -> Result<Command<'a>, DecodeError> {
     let received_bytes = frame.len();
     // Its length was limited when it was received, and here it must be there.
-    let head = frame_head_limited(frame, usize::MAX)?.ok_or(DecodeError::Incomplete {
-        received_bytes,
-        frame_bytes: HEAD_BYTES,
-    })?;
+    let head = frame_head_limited(frame, usize::MAX)?
+        .ok_or(DecodeError::Incomplete { received_bytes, frame_bytes: HEAD_BYTES })?;
     let frame_bytes = head.frame_bytes;
     let Some(frame) = frame.get(..frame_bytes) else {
-        return Err(DecodeError::Incomplete {
-            received_bytes,
-            frame_bytes,
-        });
+        return Err(DecodeError::Incomplete { received_bytes, frame_bytes });
     };
     let (header, body) = frame[HEAD_BYTES..].split_at(head.header_bytes);
     let mut command = Command {

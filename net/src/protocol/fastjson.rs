@@ -29,16 +29,9 @@ pub enum JsonError {
     #[error("JSON nested deeper than {DEPTH_MAX} levels at byte {position}")]
     TooDeep { position: usize },
     #[error("JSON ends at byte {position}, {wanted} is missing")]
-    Truncated {
-        position: usize,
-        wanted: &'static str,
-    },
+    Truncated { position: usize, wanted: &'static str },
     #[error("JSON is wrong at byte {position}: {wanted} is needed, found byte 0x{found:02x}")]
-    Syntax {
-        position: usize,
-        wanted: &'static str,
-        found: u8,
-    },
+    Syntax { position: usize, wanted: &'static str, found: u8 },
     /// Well-formed, but not what this body should hold.
     #[error("JSON does not fit: {0}")]
     Mismatch(String),
@@ -58,8 +51,7 @@ pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonError> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);
     }
-    serde_json::from_slice(&normalise(body)?)
-        .map_err(|error| JsonError::Mismatch(error.to_string()))
+    serde_json::from_slice(&normalise(body)?).map_err(|error| JsonError::Mismatch(error.to_string()))
 }
 
 /// Strict JSON with the meaning of `text`; borrowed when it is strict already.
@@ -97,13 +89,8 @@ pub fn to_vec<T: Serialize>(value: &T) -> Vec<u8> {
 pub fn to_vec_java<T: Serialize>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     value
-        .serialize(&mut Serializer::with_formatter(
-            &mut out,
-            JavaFormatter { key: Key::None },
-        ))
-        .expect(
-            "bodies have no failing serializers and no other keys than text, integer and queue",
-        );
+        .serialize(&mut Serializer::with_formatter(&mut out, JavaFormatter { key: Key::None }))
+        .expect("bodies have no failing serializers and no other keys than text, integer and queue");
     out
 }
 
@@ -126,11 +113,7 @@ impl Normaliser<'_> {
         let position = self.position;
         match self.peek() {
             None => JsonError::Truncated { position, wanted },
-            Some(found) => JsonError::Syntax {
-                position,
-                wanted,
-                found,
-            },
+            Some(found) => JsonError::Syntax { position, wanted, found },
         }
     }
 
@@ -151,9 +134,7 @@ impl Normaliser<'_> {
 
     fn value(&mut self, depth: usize) -> Result<(), JsonError> {
         if depth > DEPTH_MAX {
-            return Err(JsonError::TooDeep {
-                position: self.position,
-            });
+            return Err(JsonError::TooDeep { position: self.position });
         }
         self.skip_blanks();
         match self.peek() {
@@ -222,9 +203,7 @@ impl Normaliser<'_> {
     fn key(&mut self, depth: usize) -> Result<(), JsonError> {
         match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.string(quote),
-            Some(b'{' | b'[') if self.in_key => {
-                Err(self.wrong("a key that is no object, inside an object key"))
-            }
+            Some(b'{' | b'[') if self.in_key => Err(self.wrong("a key that is no object, inside an object key")),
             Some(b'{' | b'[') => {
                 let start = self.out.len();
                 self.in_key = true;
@@ -294,9 +273,7 @@ impl Normaliser<'_> {
             return Err(self.wrong("an escape"));
         };
         match kind {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
-                self.out.extend_from_slice(&[b'\\', kind])
-            }
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.out.extend_from_slice(&[b'\\', kind]),
             b'\'' => self.out.push(b'\''),
             b'0'..=b'7' => self.push_unit(u32::from(kind - b'0')),
             b'v' => self.push_unit(0x0b),
@@ -352,15 +329,11 @@ impl Normaliser<'_> {
     fn push_unit(&mut self, unit: u32) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let digit = |shift: u32| HEX[(unit >> shift & 15) as usize];
-        self.out
-            .extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
+        self.out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
     }
 
     fn digits(&mut self) -> usize {
-        let bytes = self.text[self.position..]
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
+        let bytes = self.text[self.position..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.position += bytes;
         bytes
     }
@@ -375,12 +348,8 @@ impl Normaliser<'_> {
         if self.digits() == 0 {
             return Err(self.wrong("a digit"));
         }
-        let zeros = self.text[start..self.position - 1]
-            .iter()
-            .take_while(|byte| **byte == b'0')
-            .count();
-        self.out
-            .extend_from_slice(&self.text[start + zeros..self.position]);
+        let zeros = self.text[start..self.position - 1].iter().take_while(|byte| **byte == b'0').count();
+        self.out.extend_from_slice(&self.text[start + zeros..self.position]);
         if self.peek() == Some(b'.') {
             self.position += 1;
             let start = self.position;
@@ -422,9 +391,7 @@ impl Normaliser<'_> {
 
 /// May stand in a key without quotes.
 fn is_bare(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'_' | b'$' | b'-' | b'.' | b'%' | b'@')
-        || byte >= 0x80
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.' | b'%' | b'@') || byte >= 0x80
 }
 
 /// Writes map keys as fastjson does: integers bare, an object (a key text that opens with a brace) as it is.
@@ -451,17 +418,9 @@ impl JavaFormatter {
 }
 
 impl Formatter for JavaFormatter {
-    fn begin_object_key<W: io::Write + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
+    fn begin_object_key<W: io::Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         self.key = Key::Undecided;
-        if first {
-            Ok(())
-        } else {
-            writer.write_all(b",")
-        }
+        if first { Ok(()) } else { writer.write_all(b",") }
     }
 
     fn end_object_key<W: io::Write + ?Sized>(&mut self, _writer: &mut W) -> io::Result<()> {
@@ -470,11 +429,7 @@ impl Formatter for JavaFormatter {
     }
 
     fn begin_string<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
-        if self.key == Key::None {
-            writer.write_all(b"\"")
-        } else {
-            Ok(())
-        }
+        if self.key == Key::None { writer.write_all(b"\"") } else { Ok(()) }
     }
 
     fn end_string<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
@@ -505,11 +460,7 @@ impl Formatter for JavaFormatter {
         CompactFormatter.write_u64(writer, value)
     }
 
-    fn write_string_fragment<W: io::Write + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
+    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         if self.key == Key::Undecided {
             if fragment.starts_with('{') {
                 self.key = Key::Bare;
@@ -521,11 +472,7 @@ impl Formatter for JavaFormatter {
         writer.write_all(fragment.as_bytes())
     }
 
-    fn write_char_escape<W: io::Write + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        escape: CharEscape,
-    ) -> io::Result<()> {
+    fn write_char_escape<W: io::Write + ?Sized>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
         match (self.key, &escape) {
             (Key::Bare, CharEscape::Quote) => return writer.write_all(b"\""),
             (Key::Bare, CharEscape::ReverseSolidus) => return writer.write_all(b"\\"),

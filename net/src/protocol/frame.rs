@@ -41,24 +41,13 @@ pub enum FrameError {
     #[error(
         "{protocol} on the remoting port; {advice} (read as a frame of {frame_bytes} bytes, limit {frame_bytes_max})"
     )]
-    Foreign {
-        protocol: &'static str,
-        advice: &'static str,
-        frame_bytes: u64,
-        frame_bytes_max: usize,
-    },
+    Foreign { protocol: &'static str, advice: &'static str, frame_bytes: u64, frame_bytes_max: usize },
     #[error("frame of {frame_bytes} bytes, limit {frame_bytes_max}")]
-    TooLong {
-        frame_bytes: u64,
-        frame_bytes_max: usize,
-    },
+    TooLong { frame_bytes: u64, frame_bytes_max: usize },
     #[error("frame length word of {length}, at least 4 is needed for the header word")]
     TooShort { length: u32 },
     #[error("header of {header_bytes} bytes in a frame of {frame_bytes}")]
-    HeaderTooLong {
-        header_bytes: usize,
-        frame_bytes: usize,
-    },
+    HeaderTooLong { header_bytes: usize, frame_bytes: usize },
     #[error("header serialize type {found}, known are 0 (JSON) and 1 (ROCKETMQ)")]
     UnknownSerialize { found: u8 },
 }
@@ -70,10 +59,7 @@ pub fn frame_head(bytes: &[u8]) -> Result<Option<FrameHead>, FrameError> {
 
 /// `None` while fewer than eight bytes are there. A length that can be judged from the first four bytes
 /// alone (too long, foreign protocol) is an error as soon as those are there.
-pub fn frame_head_limited(
-    bytes: &[u8],
-    frame_bytes_max: usize,
-) -> Result<Option<FrameHead>, FrameError> {
+pub fn frame_head_limited(bytes: &[u8], frame_bytes_max: usize) -> Result<Option<FrameHead>, FrameError> {
     let Some((word, rest)) = bytes.split_first_chunk::<4>() else {
         return Ok(None);
     };
@@ -96,31 +82,16 @@ pub fn frame_head_limited(
     let frame_bytes = length as usize + 4;
     let header_bytes = u32::from_be_bytes([0, high, middle, low]) as usize;
     if header_bytes > frame_bytes - HEAD_BYTES {
-        return Err(FrameError::HeaderTooLong {
-            header_bytes,
-            frame_bytes,
-        });
+        return Err(FrameError::HeaderTooLong { header_bytes, frame_bytes });
     }
-    Ok(Some(FrameHead {
-        frame_bytes,
-        header_bytes,
-        serialize,
-    }))
+    Ok(Some(FrameHead { frame_bytes, header_bytes, serialize }))
 }
 
 #[cold]
 fn too_long(word: [u8; 4], frame_bytes: u64, frame_bytes_max: usize) -> FrameError {
     match foreign(word) {
-        Some((protocol, advice)) => FrameError::Foreign {
-            protocol,
-            advice,
-            frame_bytes,
-            frame_bytes_max,
-        },
-        None => FrameError::TooLong {
-            frame_bytes,
-            frame_bytes_max,
-        },
+        Some((protocol, advice)) => FrameError::Foreign { protocol, advice, frame_bytes, frame_bytes_max },
+        None => FrameError::TooLong { frame_bytes, frame_bytes_max },
     }
 }
 
@@ -132,15 +103,9 @@ fn foreign(word: [u8; 4]) -> Option<(&'static str, &'static str)> {
         b"GET " | b"POST" | b"PUT " | b"HEAD" | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"TRAC" => {
             ("HTTP", "a browser or health probe should use another port")
         }
-        [0x16, 0x03, ..] => (
-            "TLS",
-            "TLS is not served here, set tls.enable=false in the client",
-        ),
+        [0x16, 0x03, ..] => ("TLS", "TLS is not served here, set tls.enable=false in the client"),
         b"SSH-" => ("SSH", REMOTING_ONLY),
-        b"PROX" | b"\r\n\r\n" => (
-            "the PROXY protocol",
-            "it is not understood here, switch it off in the balancer",
-        ),
+        b"PROX" | b"\r\n\r\n" => ("the PROXY protocol", "it is not understood here, switch it off in the balancer"),
         b"AMQP" => ("AMQP", REMOTING_ONLY),
         b"PING" | b"*1\r\n" | b"*2\r\n" | b"*3\r\n" => ("Redis", REMOTING_ONLY),
         b"ruok" | b"stat" | b"mntr" => ("a ZooKeeper probe", REMOTING_ONLY),
@@ -164,23 +129,14 @@ mod tests {
         for count in 0..8 {
             assert_eq!(frame_head(&bytes[..count]), Ok(None), "{count} bytes");
         }
-        let want = FrameHead {
-            frame_bytes: 108,
-            header_bytes: 40,
-            serialize: Serialize::Binary,
-        };
+        let want = FrameHead { frame_bytes: 108, header_bytes: 40, serialize: Serialize::Binary };
         assert_eq!(frame_head(&bytes), Ok(Some(want)));
     }
 
     #[test]
     fn lengths_are_limited() {
         let max = FRAME_BYTES_MAX as u32;
-        let too_long = |frame_bytes| {
-            Some(FrameError::TooLong {
-                frame_bytes,
-                frame_bytes_max: FRAME_BYTES_MAX,
-            })
-        };
+        let too_long = |frame_bytes| Some(FrameError::TooLong { frame_bytes, frame_bytes_max: FRAME_BYTES_MAX });
         // length, kind, header length, error
         for (length, kind, header_bytes, want) in [
             (4, 0, 0, None),
@@ -191,37 +147,13 @@ mod tests {
             (3, 0, 0, Some(FrameError::TooShort { length: 3 })),
             (0, 0, 0, Some(FrameError::TooShort { length: 0 })),
             (64, 0, 60, None),
-            (
-                64,
-                0,
-                61,
-                Some(FrameError::HeaderTooLong {
-                    header_bytes: 61,
-                    frame_bytes: 68,
-                }),
-            ),
-            (
-                64,
-                1,
-                0xff_ffff,
-                Some(FrameError::HeaderTooLong {
-                    header_bytes: 0xff_ffff,
-                    frame_bytes: 68,
-                }),
-            ),
+            (64, 0, 61, Some(FrameError::HeaderTooLong { header_bytes: 61, frame_bytes: 68 })),
+            (64, 1, 0xff_ffff, Some(FrameError::HeaderTooLong { header_bytes: 0xff_ffff, frame_bytes: 68 })),
             (64, 2, 10, Some(FrameError::UnknownSerialize { found: 2 })),
-            (
-                64,
-                0x7b,
-                10,
-                Some(FrameError::UnknownSerialize { found: 0x7b }),
-            ),
+            (64, 0x7b, 10, Some(FrameError::UnknownSerialize { found: 0x7b })),
         ] {
             let error = frame_head(&head(length, kind, header_bytes)).err();
-            assert_eq!(
-                error, want,
-                "length={length} kind={kind} header={header_bytes}"
-            );
+            assert_eq!(error, want, "length={length} kind={kind} header={header_bytes}");
         }
     }
 
@@ -236,22 +168,14 @@ mod tests {
             (b"HEAD", "HTTP on"),
             (b"\x16\x03\x01\x02", "TLS on"),
             (b"SSH-", "SSH on"),
-            (
-                b"\xff\xff\xff\xff",
-                "frame of 4294967299 bytes, limit 16777216",
-            ),
+            (b"\xff\xff\xff\xff", "frame of 4294967299 bytes, limit 16777216"),
         ];
         for (bytes, want) in cases {
             let error = frame_head(bytes).unwrap_err().to_string();
             assert!(error.contains(want), "{error}");
             assert!(!error.contains('\n'));
         }
-        assert!(
-            frame_head(b"PRI ")
-                .unwrap_err()
-                .to_string()
-                .contains("1347569956")
-        );
+        assert!(frame_head(b"PRI ").unwrap_err().to_string().contains("1347569956"));
     }
 
     #[test]

@@ -16,11 +16,7 @@ pub(super) const ROOM_FACTOR: usize = 3;
 
 /// Fills `command` from `header`. Text that is no UTF-8 is replaced as Java does it, in `room`, which has
 /// [`ROOM_FACTOR`] times the header's bytes.
-pub(super) fn decode<'a>(
-    header: &'a [u8],
-    room: &'a mut [u8],
-    command: &mut Command<'a>,
-) -> Result<(), DecodeError> {
+pub(super) fn decode<'a>(header: &'a [u8], room: &'a mut [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
     assert!(room.len() >= ROOM_FACTOR * header.len());
     let mut reader = Reader { left: header, room };
     command.code = i32::from(i16::from_be_bytes(reader.array("code")?));
@@ -52,14 +48,8 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, part: &'static str, length: i32) -> Result<&'a [u8], DecodeError> {
-        let cut = usize::try_from(length)
-            .ok()
-            .and_then(|bytes| self.left.split_at_checked(bytes));
-        let (head, tail) = cut.ok_or(DecodeError::Binary {
-            part,
-            length,
-            left_bytes: self.left.len(),
-        })?;
+        let cut = usize::try_from(length).ok().and_then(|bytes| self.left.split_at_checked(bytes));
+        let (head, tail) = cut.ok_or(DecodeError::Binary { part, length, left_bytes: self.left.len() })?;
         self.left = tail;
         Ok(head)
     }
@@ -74,9 +64,7 @@ impl<'a> Reader<'a> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        Ok(Some(
-            std::str::from_utf8(bytes).unwrap_or_else(|_| self.replaced(bytes)),
-        ))
+        Ok(Some(std::str::from_utf8(bytes).unwrap_or_else(|_| self.replaced(bytes))))
     }
 
     #[cold]

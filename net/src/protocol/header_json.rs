@@ -19,17 +19,9 @@ const DEPTH_MAX: u32 = 64;
 
 /// Fills `command` from `header`. `room` is at least as long as `header`: an escape is never shorter than what
 /// it stands for.
-pub(super) fn decode<'a>(
-    header: &'a str,
-    room: &'a mut [u8],
-    command: &mut Command<'a>,
-) -> Result<(), DecodeError> {
+pub(super) fn decode<'a>(header: &'a str, room: &'a mut [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
     assert!(room.len() >= header.len());
-    let mut scanner = Scanner {
-        text: header,
-        position: 0,
-        room,
-    };
+    let mut scanner = Scanner { text: header, position: 0, room };
     command.language = Some(language::JAVA);
     scanner.skip_blanks();
     scanner.expect(b'{', "'{'")?;
@@ -55,11 +47,7 @@ pub(super) fn decode<'a>(
 
 /// A name, or an ordinal, which is the code.
 fn language_code(text: &str) -> Option<u8> {
-    language::code(text).or_else(|| {
-        text.parse()
-            .ok()
-            .filter(|code| language::name(*code).is_some())
-    })
+    language::code(text).or_else(|| text.parse().ok().filter(|code| language::name(*code).is_some()))
 }
 
 struct Scanner<'a> {
@@ -77,10 +65,7 @@ impl<'a> Scanner<'a> {
 
     #[cold]
     fn wrong(&self, wanted: &'static str) -> DecodeError {
-        DecodeError::Json {
-            position: self.position,
-            wanted,
-        }
+        DecodeError::Json { position: self.position, wanted }
     }
 
     #[inline]
@@ -167,21 +152,14 @@ impl<'a> Scanner<'a> {
         let position = self.position;
         match self.value()? {
             None => Ok(0),
-            Some(text) => text
-                .parse()
-                .map_err(|_| DecodeError::JsonNumber { position, member }),
+            Some(text) => text.parse().map_err(|_| DecodeError::JsonNumber { position, member }),
         }
     }
 
     /// Something without quotes, up to a byte that ends it.
     fn bare(&mut self, wanted: &'static str) -> Result<&'a str, DecodeError> {
         let rest = &self.text.as_bytes()[self.position..];
-        let is_end = |byte: &u8| {
-            matches!(
-                byte,
-                0..=b' ' | b',' | b':' | b'{' | b'}' | b'[' | b']' | b'"' | b'\''
-            )
-        };
+        let is_end = |byte: &u8| matches!(byte, 0..=b' ' | b',' | b':' | b'{' | b'}' | b'[' | b']' | b'"' | b'\'');
         let bytes = rest.iter().position(is_end).unwrap_or(rest.len());
         if bytes == 0 {
             return Err(self.wrong(wanted));
@@ -207,12 +185,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string whose first backslash is at `stop`.
-    fn escaped_string(
-        &mut self,
-        start: usize,
-        stop: usize,
-        quote: u8,
-    ) -> Result<&'a str, DecodeError> {
+    fn escaped_string(&mut self, start: usize, stop: usize, quote: u8) -> Result<&'a str, DecodeError> {
         let bytes = self.text.as_bytes();
         let room = std::mem::take(&mut self.room);
         let mut used = 0;
@@ -229,14 +202,13 @@ impl<'a> Scanner<'a> {
             let unescaped = self.escape()?;
             used += unescaped.encode_utf8(&mut room[used..]).len();
             copied = self.position;
-            stop = scan::quote_or_backslash(bytes, copied, quote)
-                .ok_or_else(|| self.wrong("the end of this string"))?;
+            stop =
+                scan::quote_or_backslash(bytes, copied, quote).ok_or_else(|| self.wrong("the end of this string"))?;
         }
         self.position += 1;
         let (string, rest) = room.split_at_mut(used);
         self.room = rest;
-        Ok(std::str::from_utf8(string)
-            .expect("pieces of UTF-8 cut at ASCII bytes, and whole characters"))
+        Ok(std::str::from_utf8(string).expect("pieces of UTF-8 cut at ASCII bytes, and whole characters"))
     }
 
     /// At a backslash. Half a surrogate pair, which Java would keep, becomes a replacement character.
@@ -285,15 +257,9 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn hex(&mut self, digits: usize) -> Result<u32, DecodeError> {
-        let bytes = self
-            .text
-            .as_bytes()
-            .get(self.position..self.position + digits);
-        let unit = bytes.and_then(|bytes| {
-            bytes.iter().try_fold(0, |unit, byte| {
-                Some(unit * 16 + char::from(*byte).to_digit(16)?)
-            })
-        });
+        let bytes = self.text.as_bytes().get(self.position..self.position + digits);
+        let unit = bytes
+            .and_then(|bytes| bytes.iter().try_fold(0, |unit, byte| Some(unit * 16 + char::from(*byte).to_digit(16)?)));
         let unit = unit.ok_or_else(|| self.wrong("hexadecimal digits"))?;
         self.position += digits;
         Ok(unit)
@@ -339,8 +305,8 @@ impl<'a> Scanner<'a> {
         let bytes = self.text.as_bytes();
         let mut from = self.position + 1;
         loop {
-            let stop = scan::quote_or_backslash(bytes, from, quote)
-                .ok_or_else(|| self.wrong("the end of this string"))?;
+            let stop =
+                scan::quote_or_backslash(bytes, from, quote).ok_or_else(|| self.wrong("the end of this string"))?;
             if bytes[stop] == quote {
                 self.position = stop + 1;
                 return Ok(());

@@ -14,10 +14,7 @@ pub fn quote_or_backslash(bytes: &[u8], from: usize, quote: u8) -> Option<usize>
     let quotes = LOW * u64::from(quote);
     let backslashes = LOW * u64::from(b'\\');
     let mut position = from;
-    while let Some(chunk) = bytes
-        .get(position..)
-        .and_then(|rest| rest.first_chunk::<8>())
-    {
+    while let Some(chunk) = bytes.get(position..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*chunk);
         let hits = zero_bytes(word ^ quotes) | zero_bytes(word ^ backslashes);
         if hits != 0 {
@@ -26,9 +23,7 @@ pub fn quote_or_backslash(bytes: &[u8], from: usize, quote: u8) -> Option<usize>
         position += 8;
     }
     let rest = bytes.get(position..)?;
-    let index = rest
-        .iter()
-        .position(|byte| *byte == quote || *byte == b'\\');
+    let index = rest.iter().position(|byte| *byte == quote || *byte == b'\\');
     index.map(|index| position + index)
 }
 
@@ -38,10 +33,7 @@ pub fn must_escape(bytes: &[u8]) -> Option<usize> {
     let quotes = LOW * u64::from(b'"');
     let backslashes = LOW * u64::from(b'\\');
     let mut position = 0;
-    while let Some(chunk) = bytes
-        .get(position..)
-        .and_then(|rest| rest.first_chunk::<8>())
-    {
+    while let Some(chunk) = bytes.get(position..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*chunk);
         // Below 0x20: subtracting 0x20 borrows, unless the byte's own high bit is set.
         let controls = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
@@ -52,9 +44,7 @@ pub fn must_escape(bytes: &[u8]) -> Option<usize> {
         position += 8;
     }
     let rest = bytes.get(position..)?;
-    let index = rest
-        .iter()
-        .position(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'));
+    let index = rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'));
     index.map(|index| position + index)
 }
 

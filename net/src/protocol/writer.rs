@@ -53,20 +53,8 @@ impl<'a> FrameWriter<'a> {
         Self::begin(out, reply.serialize, code, reply.opaque, FLAG_RESPONSE)
     }
 
-    pub fn request(
-        out: &'a mut Vec<u8>,
-        serialize: Serialize,
-        code: i32,
-        opaque: i32,
-        oneway: bool,
-    ) -> Self {
-        Self::begin(
-            out,
-            serialize,
-            code,
-            opaque,
-            if oneway { FLAG_ONEWAY } else { 0 },
-        )
+    pub fn request(out: &'a mut Vec<u8>, serialize: Serialize, code: i32, opaque: i32, oneway: bool) -> Self {
+        Self::begin(out, serialize, code, opaque, if oneway { FLAG_ONEWAY } else { 0 })
     }
 
     /// A code above 16 bits (POP) is written in JSON whatever was asked.
@@ -78,13 +66,7 @@ impl<'a> FrameWriter<'a> {
                 let [code_high, code_low] = code.to_be_bytes();
                 let [.., version_high, version_low] = version::CURRENT.to_be_bytes();
                 let mut fixed = [0; HEAD_BYTES + FIXED_BYTES + 4 + 4];
-                fixed[8..13].copy_from_slice(&[
-                    code_high,
-                    code_low,
-                    language::RUST,
-                    version_high,
-                    version_low,
-                ]);
+                fixed[8..13].copy_from_slice(&[code_high, code_low, language::RUST, version_high, version_low]);
                 fixed[13..17].copy_from_slice(&opaque.to_be_bytes());
                 fixed[17..21].copy_from_slice(&i32::from(flag).to_be_bytes());
                 out.extend_from_slice(&fixed);
@@ -96,15 +78,7 @@ impl<'a> FrameWriter<'a> {
                 Serialize::Json
             }
         };
-        Self {
-            out,
-            start,
-            serialize,
-            opaque,
-            flag,
-            has_ext: false,
-            remark: None,
-        }
+        Self { out, start, serialize, opaque, flag, has_ext: false, remark: None }
     }
 
     /// Of two remarks the later stands.
@@ -191,8 +165,7 @@ impl<'a> FrameWriter<'a> {
         self.has_ext = true;
         self.out.extend_from_slice(&key_bytes.to_be_bytes());
         self.out.extend_from_slice(key.as_bytes());
-        self.out
-            .extend_from_slice(&(value.len() as u32).to_be_bytes());
+        self.out.extend_from_slice(&(value.len() as u32).to_be_bytes());
         self.out.extend_from_slice(value.as_bytes());
     }
 
@@ -209,14 +182,7 @@ impl<'a> FrameWriter<'a> {
             Serialize::Json => self.end_json(),
             Serialize::Binary => self.end_binary(),
         }
-        let Self {
-            out,
-            start,
-            serialize,
-            opaque,
-            flag,
-            ..
-        } = self;
+        let Self { out, start, serialize, opaque, flag, .. } = self;
         let header_bytes = out.len() - start - HEAD_BYTES;
         if header_bytes > HEADER_BYTES_MAX {
             // Only text that others gave us is so long, and the head has three bytes for the length.
@@ -226,8 +192,7 @@ impl<'a> FrameWriter<'a> {
                 .remark(&remark)
                 .finish_header(body_bytes);
         }
-        let length =
-            u32::try_from(4 + header_bytes + body_bytes).expect("a frame's body is below 4 GiB");
+        let length = u32::try_from(4 + header_bytes + body_bytes).expect("a frame's body is below 4 GiB");
         let header_word = ((serialize as u32) << 24) | header_bytes as u32;
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
         out[start + 4..start + 8].copy_from_slice(&header_word.to_be_bytes());
@@ -278,10 +243,7 @@ fn push_with_escapes(out: &mut Vec<u8>, text: &[u8], first: usize) {
             b'\r' => out.extend_from_slice(b"\\r"),
             b'\t' => out.extend_from_slice(b"\\t"),
             control => {
-                let digits = [
-                    HEX[usize::from(control >> 4)],
-                    HEX[usize::from(control & 15)],
-                ];
+                let digits = [HEX[usize::from(control >> 4)], HEX[usize::from(control & 15)]];
                 out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digits[0], digits[1]]);
             }
         }

@@ -72,8 +72,19 @@ fn runtime(ms: u64) -> String {
 /// Sends are not timed one by one; the ranges are those of Java's text.
 fn distribution() -> String {
     [
-        "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s",
-        "5~10s", "10s~",
+        "<=0ms",
+        "0~10ms",
+        "10~50ms",
+        "50~100ms",
+        "100~200ms",
+        "200~500ms",
+        "500ms~1s",
+        "1~2s",
+        "2~3s",
+        "3~4s",
+        "4~5s",
+        "5~10s",
+        "10s~",
     ]
     .map(|range| format!("[{range}]:0"))
     .join(" ")

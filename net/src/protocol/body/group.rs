@@ -56,10 +56,7 @@ pub struct SubscriptionGroupWrapper {
     #[serde(deserialize_with = "lenient::or_default")]
     pub data_version: DataVersion,
     /// 5.x: group to topic to forbidden bits.
-    #[serde(
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "lenient::or_default"
-    )]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lenient::or_default")]
     pub forbidden_table: BTreeMap<String, BTreeMap<String, i32>>,
     #[serde(deserialize_with = "lenient::or_default")]
     pub subscription_group_table: BTreeMap<String, SubscriptionGroupConfig>,

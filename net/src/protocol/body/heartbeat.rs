@@ -123,25 +123,16 @@ impl SubscriptionData {
     /// # Errors
     /// An expression of bars alone.
     pub fn build_tag(topic: &str, expression: &str) -> Result<Self, TagExpressionError> {
-        let mut subscription = Self {
-            topic: topic.to_owned(),
-            ..Self::default()
-        };
+        let mut subscription = Self { topic: topic.to_owned(), ..Self::default() };
         if expression.is_empty() || expression == SUBSCRIBE_ALL {
             subscription.sub_string = SUBSCRIBE_ALL.to_owned();
             return Ok(subscription);
         }
         // Java's split drops empty pieces at the end; only bars leave none at all.
         if expression.split("||").all(str::is_empty) {
-            return Err(TagExpressionError {
-                expression: expression.to_owned(),
-            });
+            return Err(TagExpressionError { expression: expression.to_owned() });
         }
-        for tag in expression
-            .split("||")
-            .map(java_trim)
-            .filter(|tag| !tag.is_empty())
-        {
+        for tag in expression.split("||").map(java_trim).filter(|tag| !tag.is_empty()) {
             subscription.tags_set.insert(tag.to_owned());
             subscription.code_set.insert(java_hash(tag));
         }
@@ -165,35 +156,23 @@ fn java_trim(text: &str) -> &str {
 
 /// Java's `String.hashCode`, over UTF-16 units: the code of a tag.
 pub fn java_hash(text: &str) -> i32 {
-    text.encode_utf16().fold(0i32, |hash, unit| {
-        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
-    })
+    text.encode_utf16().fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
 fn expression_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = lenient::text(deserializer)?;
-    Ok(if text.is_empty() {
-        EXPRESSION_TAG.to_owned()
-    } else {
-        text
-    })
+    Ok(if text.is_empty() { EXPRESSION_TAG.to_owned() } else { text })
 }
 
 fn codes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<i32>, D::Error> {
     struct Code(i32);
     impl<'de> Deserialize<'de> for Code {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            lenient::number(deserializer)
-                .map(Code)
-                .map_err(D::Error::custom)
+            lenient::number(deserializer).map(Code).map_err(D::Error::custom)
         }
     }
     let codes: Option<Vec<Code>> = Option::deserialize(deserializer)?;
-    Ok(codes
-        .unwrap_or_default()
-        .into_iter()
-        .map(|code| code.0)
-        .collect())
+    Ok(codes.unwrap_or_default().into_iter().map(|code| code.0).collect())
 }
 
 /// What a consumer asks before it starts with a non-tag subscription (CHECK_CLIENT_CONFIG 46).

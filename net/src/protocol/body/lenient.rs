@@ -11,9 +11,7 @@ pub fn number<'de, D: Deserializer<'de>, T: Number>(deserializer: D) -> Result<T
 }
 
 /// As [`number`], and null is none.
-pub fn number_or_none<'de, D: Deserializer<'de>, T: Number>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
+pub fn number_or_none<'de, D: Deserializer<'de>, T: Number>(deserializer: D) -> Result<Option<T>, D::Error> {
     struct Quotable<T>(T);
     impl<'de, T: Number> Deserialize<'de> for Quotable<T> {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -35,9 +33,7 @@ pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 }
 
 /// null is the default: of a list, an empty one.
-pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
+pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -55,15 +51,11 @@ impl<T: Number> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
-        value
-            .try_into()
-            .map_err(|_| E::custom(format_args!("integer {value} is out of range")))
+        value.try_into().map_err(|_| E::custom(format_args!("integer {value} is out of range")))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
-        value
-            .try_into()
-            .map_err(|_| E::custom(format_args!("integer {value} is out of range")))
+        value.try_into().map_err(|_| E::custom(format_args!("integer {value} is out of range")))
     }
 
     /// fastjson cuts a fraction off; the cast saturates.
@@ -75,9 +67,7 @@ impl<T: Number> Visitor<'_> for NumberVisitor<T> {
         if value.is_empty() {
             return Ok(T::default());
         }
-        value
-            .parse()
-            .map_err(|_| E::custom(format_args!("'{value}' is not an integer")))
+        value.parse().map_err(|_| E::custom(format_args!("'{value}' is not an integer")))
     }
 
     fn visit_unit<E: Error>(self) -> Result<T, E> {

@@ -31,10 +31,7 @@ pub mod queue_keys {
     ) -> Result<S::Ok, S::Error> {
         let mut entries = serializer.serialize_map(Some(map.len()))?;
         for (queue, value) in map {
-            entries.serialize_entry(
-                &serde_json::to_string(queue).map_err(S::Error::custom)?,
-                value,
-            )?;
+            entries.serialize_entry(&serde_json::to_string(queue).map_err(S::Error::custom)?, value)?;
         }
         entries.end()
     }

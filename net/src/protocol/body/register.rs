@@ -42,11 +42,7 @@ pub enum RegisterBodyError {
     #[error("the register body inflates to more than {INFLATED_BYTES_MAX} bytes")]
     TooLarge,
     #[error("the register body ends within its {what}: {wanted} bytes wanted, {left} left")]
-    Truncated {
-        what: &'static str,
-        wanted: usize,
-        left: usize,
-    },
+    Truncated { what: &'static str, wanted: usize, left: usize },
     #[error("'{0}' is no topic: name, read queues, write queues, perm and filter type are needed")]
     Topic(String),
 }
@@ -85,32 +81,21 @@ impl RegisterBrokerBody {
         }
         let mut reader = Reader { left: &inflated };
         let data_version: DataVersion = fastjson::from_slice(reader.block("data version")?)?;
-        let mut wrapper = TopicConfigSerializeWrapper {
-            data_version,
-            ..Default::default()
-        };
+        let mut wrapper = TopicConfigSerializeWrapper { data_version, ..Default::default() };
         for _ in 0..reader.count("topic count")? {
             let topic = topic_from_line(reader.block("topics")?)?;
-            wrapper
-                .topic_config_table
-                .insert(topic.topic_name.clone(), topic);
+            wrapper.topic_config_table.insert(topic.topic_name.clone(), topic);
         }
         let filter_server_list = fastjson::from_slice(reader.block("filter servers")?)?;
         if version >= version::V5_0_0 {
             for _ in 0..reader.count("queue mapping count")? {
-                let mapping: serde_json::Value =
-                    fastjson::from_slice(reader.block("queue mappings")?)?;
+                let mapping: serde_json::Value = fastjson::from_slice(reader.block("queue mappings")?)?;
                 if let Some(topic) = mapping.get("topic").and_then(|topic| topic.as_str()) {
-                    wrapper
-                        .topic_queue_mapping_info_map
-                        .insert(topic.to_owned(), mapping);
+                    wrapper.topic_queue_mapping_info_map.insert(topic.to_owned(), mapping);
                 }
             }
         }
-        Ok(Self {
-            filter_server_list,
-            topic_config_serialize_wrapper: wrapper,
-        })
+        Ok(Self { filter_server_list, topic_config_serialize_wrapper: wrapper })
     }
 
     /// The compressed form, for a frame of this `version`.
@@ -130,12 +115,8 @@ impl RegisterBrokerBody {
             }
         }
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
-        encoder
-            .write_all(&plain)
-            .expect("a vector takes all that is written");
-        encoder
-            .finish()
-            .expect("a vector takes all that is written")
+        encoder.write_all(&plain).expect("a vector takes all that is written");
+        encoder.finish().expect("a vector takes all that is written")
     }
 }
 
@@ -146,10 +127,8 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, what: &'static str, wanted: usize) -> Result<&'a [u8], RegisterBodyError> {
         let left = self.left.len();
-        let (head, tail) = self
-            .left
-            .split_at_checked(wanted)
-            .ok_or(RegisterBodyError::Truncated { what, wanted, left })?;
+        let (head, tail) =
+            self.left.split_at_checked(wanted).ok_or(RegisterBodyError::Truncated { what, wanted, left })?;
         self.left = tail;
         Ok(head)
     }
@@ -167,8 +146,7 @@ impl<'a> Reader<'a> {
 }
 
 fn push_count(out: &mut Vec<u8>, count: usize) {
-    let count =
-        u32::try_from(count).expect("a broker has fewer than 2^32 topics and bytes of them");
+    let count = u32::try_from(count).expect("a broker has fewer than 2^32 topics and bytes of them");
     out.extend_from_slice(&count.to_be_bytes());
 }
 
@@ -178,19 +156,8 @@ fn push_block(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn line_from_topic(topic: &TopicConfig) -> String {
-    let TopicConfig {
-        topic_name,
-        read_queue_nums,
-        write_queue_nums,
-        perm,
-        topic_filter_type,
-        attributes,
-        ..
-    } = topic;
-    let mut line = format!(
-        "{topic_name} {read_queue_nums} {write_queue_nums} {perm} {}",
-        topic_filter_type.name()
-    );
+    let TopicConfig { topic_name, read_queue_nums, write_queue_nums, perm, topic_filter_type, attributes, .. } = topic;
+    let mut line = format!("{topic_name} {read_queue_nums} {write_queue_nums} {perm} {}", topic_filter_type.name());
     if let Some(attributes) = attributes {
         line.push(' ');
         line.push_str(&String::from_utf8_lossy(&fastjson::to_vec(attributes)));

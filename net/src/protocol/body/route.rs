@@ -30,10 +30,7 @@ pub struct BrokerData {
     pub broker_name: String,
     #[serde(deserialize_with = "lenient::text")]
     pub cluster: String,
-    #[serde(
-        skip_serializing_if = "std::ops::Not::not",
-        deserialize_with = "lenient::flag"
-    )]
+    #[serde(skip_serializing_if = "std::ops::Not::not", deserialize_with = "lenient::flag")]
     pub enable_acting_master: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_name: Option<String>,

@@ -55,10 +55,7 @@ pub struct DataVersion {
     #[serde(deserialize_with = "lenient::number")]
     pub counter: i64,
     /// 5.x.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "lenient::number_or_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::number_or_none")]
     pub state_version: Option<i64>,
     #[serde(deserialize_with = "lenient::number")]
     pub timestamp: i64,
@@ -73,10 +70,7 @@ pub struct TopicConfigSerializeWrapper {
     #[serde(deserialize_with = "lenient::or_default")]
     pub topic_config_table: BTreeMap<String, TopicConfig>,
     /// Static topics of 5.x brokers, passed through.
-    #[serde(
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "lenient::or_default"
-    )]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lenient::or_default")]
     pub topic_queue_mapping_info_map: BTreeMap<String, serde_json::Value>,
 }
 

@@ -47,10 +47,7 @@ impl fmt::Display for HeaderError {
                 write!(f, "request header field {field} is not a number: '{value}'")
             }
             HeaderProblem::OutOfRange { value, bits } => {
-                write!(
-                    f,
-                    "request header field {field} does not fit {bits} bits: '{value}'"
-                )
+                write!(f, "request header field {field} does not fit {bits} bits: '{value}'")
             }
         }
     }
@@ -59,10 +56,7 @@ impl fmt::Display for HeaderError {
 impl std::error::Error for HeaderError {}
 
 pub(crate) fn missing(field: &'static str) -> HeaderError {
-    HeaderError {
-        field,
-        problem: HeaderProblem::Missing,
-    }
+    HeaderError { field, problem: HeaderProblem::Missing }
 }
 
 /// A type that an ext field's text can stand for.
@@ -84,15 +78,13 @@ impl FieldValue<'_> for bool {
 
 impl FieldValue<'_> for i32 {
     fn read(field: &'static str, text: &str) -> Result<Self, HeaderError> {
-        text.parse()
-            .map_err(|error: std::num::ParseIntError| bad_number(field, text, error.kind(), 32))
+        text.parse().map_err(|error: std::num::ParseIntError| bad_number(field, text, error.kind(), 32))
     }
 }
 
 impl FieldValue<'_> for i64 {
     fn read(field: &'static str, text: &str) -> Result<Self, HeaderError> {
-        text.parse()
-            .map_err(|error: std::num::ParseIntError| bad_number(field, text, error.kind(), 64))
+        text.parse().map_err(|error: std::num::ParseIntError| bad_number(field, text, error.kind(), 64))
     }
 }
 
@@ -100,18 +92,13 @@ impl FieldValue<'_> for i64 {
 fn bad_number(field: &'static str, text: &str, kind: &IntErrorKind, bits: u32) -> HeaderError {
     let value = text.chars().take(QUOTED_CHARS_MAX).collect();
     let problem = match kind {
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => {
-            HeaderProblem::OutOfRange { value, bits }
-        }
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => HeaderProblem::OutOfRange { value, bits },
         _ => HeaderProblem::NotANumber { value },
     };
     HeaderError { field, problem }
 }
 
-pub(crate) fn required<'a, T: FieldValue<'a>>(
-    field: &'static str,
-    text: Option<&'a str>,
-) -> Result<T, HeaderError> {
+pub(crate) fn required<'a, T: FieldValue<'a>>(field: &'static str, text: Option<&'a str>) -> Result<T, HeaderError> {
     T::read(field, text.ok_or_else(|| missing(field))?)
 }
 
@@ -178,23 +165,14 @@ mod tests {
         ] {
             assert_eq!(i32::read("f", text).ok(), want, "{text:?}");
         }
-        for text in [
-            "", " ", "1 ", " 1", "+", "-", "1.0", "0x1", "1e3", "null", "--1",
-        ] {
+        for text in ["", " ", "1 ", " 1", "+", "-", "1.0", "0x1", "1e3", "null", "--1"] {
             let error = i32::read("queueId", text).unwrap_err();
-            assert_eq!(
-                error.problem,
-                HeaderProblem::NotANumber { value: text.into() },
-                "{text:?}"
-            );
+            assert_eq!(error.problem, HeaderProblem::NotANumber { value: text.into() }, "{text:?}");
             assert!(error.to_string().contains("queueId"), "{error}");
         }
         assert_eq!(
             i32::read("f", "2147483648").unwrap_err().problem,
-            HeaderProblem::OutOfRange {
-                value: "2147483648".into(),
-                bits: 32
-            }
+            HeaderProblem::OutOfRange { value: "2147483648".into(), bits: 32 }
         );
         assert_eq!(i64::read("f", "2147483648"), Ok(2_147_483_648));
         assert!(i64::read("f", "9223372036854775808").is_err());

@@ -34,11 +34,7 @@ pub enum Boundary {
 impl FieldValue<'_> for Boundary {
     /// Any text but "upper", in any case, means lower.
     fn read(_field: &'static str, text: &str) -> Result<Self, HeaderError> {
-        Ok(if text.eq_ignore_ascii_case("upper") {
-            Self::Upper
-        } else {
-            Self::Lower
-        })
+        Ok(if text.eq_ignore_ascii_case("upper") { Self::Upper } else { Self::Lower })
     }
 }
 
