@@ -224,39 +224,46 @@ fn tags_are_filtered_by_the_broker() {
     assert_eq!((told.code, told.bounds()), (20, (0, 14, 14)));
 }
 
-/// A consumer is always at the end when the producer sends: whatever the order of the two, it gets the message, and
-/// before the 5 s look that would mend a lost wake-up.
+/// A consumer asks for the next message of each queue while the producer sends it: whatever the order of the two, it
+/// gets all of them, and before the 5 s look that would mend a lost wake-up.
 #[test]
 fn no_wake_up_is_lost() {
+    let (queue_count, rounds) = (32, 70_i64);
     for (name, shards) in [("pull-race-1", "1"), ("pull-race-3", "3")] {
         let Some((cluster, mut wire)) = start(name, &[("ringmq.shards", shards)]) else { return };
-        wire.ask(&create_topic("race", 1)).is_ok();
+        wire.ask(&create_topic("race", queue_count)).is_ok();
         let address = cluster.broker_address().to_owned();
-        let rounds = 1_000_i64;
-        let wanted = AtomicI64::new(0);
+        let wanted = AtomicI64::new(-1);
         let mut late = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut producer = Wire::to(&address);
                 for round in 0..rounds {
+                    let sends = |id: i32| send("race", id, &round.to_be_bytes(), "").frame(id);
+                    let bytes: Vec<u8> = (0..queue_count).flat_map(sends).collect();
                     while wanted.load(Ordering::Acquire) < round {
                         std::thread::yield_now();
                     }
-                    // From at once to after the hold.
-                    std::thread::sleep(Duration::from_micros((round as u64 * 37) % 400));
-                    producer.ask(&send("race", 0, &round.to_be_bytes(), "")).is_ok();
+                    // From before the first pull to after the last one.
+                    std::thread::sleep(Duration::from_micros((round as u64 * 37) % 1_500));
+                    producer.write(&bytes);
+                    (0..queue_count).for_each(|id| drop(producer.answer(id).is_ok()));
                 }
             });
             let mut consumer = Wire::to(&address);
             for round in 0..rounds {
+                let pulls = |id: i32| pull_and_wait("g", "race", id, round, 25_000).frame(id);
+                let bytes: Vec<u8> = (0..queue_count).flat_map(pulls).collect();
                 wanted.store(round, Ordering::Release);
                 let begin = Instant::now();
-                let told = consumer.ask(&pull_and_wait("g", "race", 0, round, 25_000)).is_ok();
-                assert_eq!(told.bounds(), (0, round + 1, round + 1));
+                consumer.write(&bytes);
+                for id in 0..queue_count {
+                    assert_eq!(consumer.answer(id).is_ok().bounds(), (0, round + 1, round + 1));
+                }
                 late += i32::from(begin.elapsed() > Duration::from_secs(4));
             }
         });
-        assert_eq!(late, 0, "{shards} shards: waited for the 5 s look");
+        assert_eq!(late, 0, "{shards} shards: rounds that waited for the 5 s look");
     }
 }
 
@@ -264,27 +271,29 @@ fn no_wake_up_is_lost() {
 #[test]
 fn large_batches_of_one_turn_wake_other_shards() {
     let Some((cluster, mut wire)) = start("pull-shards", &[("ringmq.shards", "3")]) else { return };
-    wire.ask(&create_topic("shards", 8)).is_ok();
+    wire.ask(&create_topic("shards", 9)).is_ok();
     let mut late = 0;
     for round in 0..20 {
         let mut consumers: Vec<(Wire, i32)> = (0..8)
             .map(|queue_id| {
                 let mut wire = Wire::to(cluster.broker_address());
-                let opaque = wire.send(&pull_and_wait("g", "shards", queue_id, 5 * round, 25_000));
+                let opaque = wire.send(&pull_and_wait("g", "shards", queue_id, round, 25_000));
                 (wire, opaque)
             })
             .collect();
         let mut producer = Wire::to(cluster.broker_address());
         std::thread::sleep(Duration::from_millis(20));
-        // One turn takes more than is appended at once.
-        let bytes: Vec<u8> = (0..40).flat_map(|id| send("shards", id % 8, &[b'x'; 100_000], "").frame(id)).collect();
+        // Three of them are more than waits for the turn's end; nobody waits for the last ones.
+        let queue_ids = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8];
+        let bytes: Vec<u8> =
+            queue_ids.iter().flat_map(|id| send("shards", *id, &[b'x'; 180_000], "").frame(*id)).collect();
         producer.write(&bytes);
         let begin = Instant::now();
         for (consumer, opaque) in &mut consumers {
-            assert_eq!(consumer.answer(*opaque).is_ok().messages()[0].queue_offset, 5 * round);
+            assert_eq!(consumer.answer(*opaque).is_ok().bounds(), (0, round + 1, round + 1));
         }
         late += i32::from(begin.elapsed() > Duration::from_secs(4));
-        for id in 0..40 {
+        for id in queue_ids {
             producer.answer(id).is_ok();
         }
     }
