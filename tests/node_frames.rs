@@ -226,7 +226,7 @@ fn bodies_that_decode_to_nothing_are_errors() {
         b" ",
         b"{\"clientID\":\"c\",\"consumerDataSet\":[null]}",
     ];
-    let topics_before = Wire::to(cluster.broker_address()).ask(&Ask::new(21)).is_ok().body;
+    let topics_before = Wire::to(cluster.broker_address()).ask(&Ask::new(21)).ok().body;
     let mut wires = ports(&cluster).map(|(port, address)| (port, Wire::to(&address)));
     for (port, wire) in &mut wires {
         let codes: &[i32] = if *port == "namesrv" { &[103] } else { &[34, 41, 42, 400, 401, 18] };
@@ -252,7 +252,7 @@ fn bodies_that_decode_to_nothing_are_errors() {
         is_served(wire);
     }
     let (_, wire) = &mut wires[0];
-    wire.ask(&create_topic("bodies", 1)).is_ok();
+    wire.ask(&create_topic("bodies", 1)).ok();
     for body in bodies {
         let told = wire.ask(&send_batch("bodies", 0, body));
         assert_eq!(told.code, 13, "batch {body:?}: {told:?}");
@@ -260,13 +260,13 @@ fn bodies_that_decode_to_nothing_are_errors() {
     }
     let told = wire.ask(&pull("g", "bodies", 0, 0));
     assert_eq!((told.code, told.bounds()), (19, (0, 0, 0)));
-    wire.ask(&Ask::new(215).field("topic", "bodies")).is_ok();
+    wire.ask(&Ask::new(215).field("topic", "bodies")).ok();
     // The topics are what they were; the version has moved.
     let names = |body: &[u8]| {
         let table: serde_json::Value = serde_json::from_slice(body).expect("JSON");
         table["topicConfigTable"].as_object().expect("a table").keys().cloned().collect::<Vec<_>>()
     };
-    assert_eq!(names(&wire.ask(&Ask::new(21)).is_ok().body), names(&topics_before));
+    assert_eq!(names(&wire.ask(&Ask::new(21)).ok().body), names(&topics_before));
     let log = cluster.broker_process().stderr();
     assert!(!log.contains("panicked"), "{log}");
 }
@@ -305,7 +305,7 @@ fn registrations_without_sense_are_errors() {
     assert_eq!((told.code, told.remark.as_str()), (1, "crc32 not match"));
     is_served(&mut wire);
     // The real broker is still known.
-    let told = wire.ask(&Ask::new(106)).is_ok();
+    let told = wire.ask(&Ask::new(106)).ok();
     assert!(String::from_utf8_lossy(&told.body).contains(cluster.broker_address()), "{told:?}");
 }
 
@@ -314,8 +314,8 @@ fn registrations_without_sense_are_errors() {
 fn key_queries_with_wrong_fields_never_find_nothing() {
     let Some(cluster) = start("frames-query", &[]) else { return };
     let mut wire = Wire::to(cluster.broker_address());
-    wire.ask(&create_topic("query", 1)).is_ok();
-    wire.ask(&send("query", 0, b"body", "KEYS\u{1}k")).is_ok();
+    wire.ask(&create_topic("query", 1)).ok();
+    wire.ask(&send("query", 0, b"body", "KEYS\u{1}k")).ok();
     let whole = Ask::new(12)
         .field("topic", "query")
         .field("key", "k")
@@ -348,7 +348,7 @@ fn key_queries_with_wrong_fields_never_find_nothing() {
 fn missing_and_unreadable_fields_are_named() {
     let Some(cluster) = start("frames-fields", &[]) else { return };
     let mut wire = Wire::to(cluster.broker_address());
-    wire.ask(&create_topic("fields", 1)).is_ok();
+    wire.ask(&create_topic("fields", 1)).ok();
     let offset = |code: i32| Ask::new(code).field("topic", "fields").field("queueId", 0).field("consumerGroup", "g");
     let cases: Vec<(Ask, &[&str], &[&str])> = vec![
         // request, required, numbers among them
@@ -488,7 +488,7 @@ fn an_answer_has_the_encoding_and_the_opaque_of_its_request() {
     let mut wire = Wire::to(cluster.broker_address());
     for binary in [false, true] {
         let as_asked = |ask: Ask| if binary { ask.binary() } else { ask };
-        wire.ask(&as_asked(create_topic("encodings", 1))).is_ok();
+        wire.ask(&as_asked(create_topic("encodings", 1))).ok();
         let asks = [
             send("encodings", 0, b"body", "TAGS\u{1}主题 \u{1f600}"),
             pull("g", "encodings", 0, i64::from(binary)),
@@ -507,7 +507,7 @@ fn an_answer_has_the_encoding_and_the_opaque_of_its_request() {
             }
         }
     }
-    let told = wire.ask(&pull("g", "encodings", 0, 0)).is_ok();
+    let told = wire.ask(&pull("g", "encodings", 0, 0)).ok();
     assert_eq!(told.messages().len(), 10);
     for message in told.messages() {
         assert_eq!(message.property("TAGS").as_deref(), Some("主题 \u{1f600}"));
@@ -516,8 +516,8 @@ fn an_answer_has_the_encoding_and_the_opaque_of_its_request() {
     for binary in [false, true] {
         let ask = support::wire::pull_and_wait("g", "encodings", 0, 10 + i64::from(binary), 20_000);
         let opaque = wire.send(&if binary { ask.binary() } else { ask });
-        Wire::to(cluster.broker_address()).ask(&send("encodings", 0, b"x", "")).is_ok();
-        assert_eq!(wire.answer(opaque).is_ok().is_binary, binary);
+        Wire::to(cluster.broker_address()).ask(&send("encodings", 0, b"x", "")).ok();
+        assert_eq!(wire.answer(opaque).ok().is_binary, binary);
     }
 }
 
@@ -547,7 +547,7 @@ fn lenient_headers_are_read() {
 fn a_frame_may_come_in_any_pieces() {
     let Some(cluster) = start("frames-pieces", &[]) else { return };
     let mut wire = Wire::to(cluster.broker_address());
-    wire.ask(&create_topic("pieces", 1)).is_ok();
+    wire.ask(&create_topic("pieces", 1)).ok();
     let frame = send("pieces", 0, b"in pieces", "TAGS\u{1}T").frame(5);
     let mut count = 0;
     // One cut at each place, then pieces of one length.
@@ -557,7 +557,7 @@ fn a_frame_may_come_in_any_pieces() {
             std::thread::sleep(Duration::from_millis(2));
         }
         wire.write(&frame[at..]);
-        assert_eq!(wire.answer(5).is_ok().number("queueOffset"), count);
+        assert_eq!(wire.answer(5).ok().number("queueOffset"), count);
         count += 1;
     }
     for piece_bytes in [1, 3, 7, 8, 9, 100] {
@@ -565,24 +565,24 @@ fn a_frame_may_come_in_any_pieces() {
             wire.write(piece);
             std::thread::sleep(Duration::from_micros(200));
         }
-        assert_eq!(wire.answer(5).is_ok().number("queueOffset"), count);
+        assert_eq!(wire.answer(5).ok().number("queueOffset"), count);
         count += 1;
     }
     // Two and a half frames in one write, and the rest.
     let ahead = [&frame[..], &frame, &frame[..frame.len() / 2]].concat();
     wire.write(&ahead);
     for _ in 0..2 {
-        wire.answer(5).is_ok();
+        wire.answer(5).ok();
     }
     wire.write(&frame[frame.len() / 2..]);
-    assert_eq!(wire.answer(5).is_ok().number("queueOffset"), count + 2);
+    assert_eq!(wire.answer(5).ok().number("queueOffset"), count + 2);
 }
 
 #[test]
 fn a_hundred_requests_in_one_write_are_all_answered() {
     let Some(cluster) = start("frames-pipeline", &[]) else { return };
     let mut wire = Wire::to(cluster.broker_address());
-    wire.ask(&create_topic("pipeline", 4)).is_ok();
+    wire.ask(&create_topic("pipeline", 4)).ok();
     for round in 0..3 {
         let mut bytes = Vec::new();
         for opaque in 0..100 {
@@ -621,7 +621,7 @@ fn pipelined_sends_keep_their_order() {
         }
         wire.write(&bytes);
         for number in 0..50 {
-            let told = wire.answer(number).is_ok();
+            let told = wire.answer(number).ok();
             assert_eq!(told.number("queueOffset"), i64::from(number), "{topic}");
         }
     }
@@ -701,12 +701,12 @@ fn half_received_large_frames_are_bounded() {
 fn a_batch_is_answered_with_the_ids_of_its_messages() {
     let Some(cluster) = start("frames-batch", &[]) else { return };
     let mut wire = Wire::to(cluster.broker_address());
-    wire.ask(&create_topic("batch", 1)).is_ok();
+    wire.ask(&create_topic("batch", 1)).ok();
     let body = batch(&[(0, b"a", b""), (7, b"bb", b"TAGS\x01T"), (0, b"ccc", b"x\x01y\x02")]);
-    let told = wire.ask(&send_batch("batch", 0, &body)).is_ok();
+    let told = wire.ask(&send_batch("batch", 0, &body)).ok();
     assert_eq!(told.number("queueOffset"), 0);
     let mut ids = String::new();
-    for message in wire.ask(&pull("g", "batch", 0, 0)).is_ok().messages() {
+    for message in wire.ask(&pull("g", "batch", 0, 0)).ok().messages() {
         let port: u32 = cluster.broker_address().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
         let comma = if ids.is_empty() { "" } else { "," };
         write!(ids, "{comma}7F000001{port:08X}{:016X}", message.log_offset).expect("a String");

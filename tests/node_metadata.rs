@@ -100,7 +100,7 @@ fn change_until_dead(address: &str, round: u64, done: &mut Acknowledged) {
 }
 
 fn table(wire: &mut Wire, code: i32, name: &str) -> serde_json::Map<String, serde_json::Value> {
-    let told = wire.ask(&Ask::new(code)).is_ok();
+    let told = wire.ask(&Ask::new(code)).ok();
     let value: serde_json::Value = serde_json::from_slice(&told.body).expect("JSON");
     value[name].as_object().expect("a table").clone()
 }
@@ -109,7 +109,7 @@ fn table(wire: &mut Wire, code: i32, name: &str) -> serde_json::Map<String, serd
 #[test]
 fn acknowledged_metadata_survives_kill_9() {
     let Some(mut cluster) = start("metadata-kill", &[("flushConsumerOffsetInterval", "30")]) else { return };
-    connect(&cluster).ask(&create_topic("commits", 1)).is_ok();
+    connect(&cluster).ask(&create_topic("commits", 1)).ok();
     let rounds = if is_full() { 100 } else { 30 };
     let seed = 0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id());
     println!("seed {seed}");
@@ -151,7 +151,7 @@ fn acknowledged_metadata_survives_kill_9() {
                 "round {round}, seed {seed}: {group} {times:?}, {acknowledged} was acknowledged ({name})"
             );
         }
-        let told = wire.ask(&query_offset("committer", "commits", 0)).is_ok();
+        let told = wire.ask(&query_offset("committer", "commits", 0)).ok();
         assert!((0..=done.offset_max).contains(&told.number("offset")), "round {round}, seed {seed}: {told:?}");
         for (topic, count) in done.sent.iter().filter(|(topic, _)| topic.starts_with(&format!("s-{round}-"))) {
             let end = wire.ask(&max_offset(topic, 0)).number("offset");
@@ -180,45 +180,45 @@ fn a_topic_made_again_begins_anew() {
             connect(cluster)
         };
         let mut wire = connect(&cluster);
-        wire.ask(&create_topic(topic, 1)).is_ok();
+        wire.ask(&create_topic(topic, 1)).ok();
         for _ in 0..100 {
-            wire.ask(&send(topic, 0, b"old", "")).is_ok();
+            wire.ask(&send(topic, 0, b"old", "")).ok();
         }
-        wire.ask(&update_offset("old", topic, 0, 100)).is_ok();
+        wire.ask(&update_offset("old", topic, 0, 100)).ok();
         // So that it is in the file.
         std::thread::sleep(Duration::from_millis(100));
-        wire.ask(&delete_topic(topic)).is_ok();
+        wire.ask(&delete_topic(topic)).ok();
         let mut wire = again(&mut cluster, deleted);
         assert_eq!(wire.ask(&pull("old", topic, 0, 0)).code, 17, "round {round}");
         assert!(!table(&mut wire, 21, "topicConfigTable").contains_key(topic), "round {round}");
-        let offsets = String::from_utf8_lossy(&wire.ask(&Ask::new(43)).is_ok().body).into_owned();
+        let offsets = String::from_utf8_lossy(&wire.ask(&Ask::new(43)).ok().body).into_owned();
         assert!(!offsets.contains(&format!("{topic}@old")), "round {round}: {offsets}");
-        wire.ask(&create_topic(topic, 1)).is_ok();
+        wire.ask(&create_topic(topic, 1)).ok();
         let mut wire = again(&mut cluster, created);
         let told = wire.ask(&pull("old", topic, 0, 0));
         assert_eq!((told.code, told.bounds()), (19, (0, 0, 0)), "round {round}");
         assert_eq!(wire.ask(&query_offset("old", topic, 0).field("setZeroIfNotFound", false)).code, 22);
         for number in 0..3 {
-            let told = wire.ask(&send(topic, 0, b"new", "")).is_ok();
+            let told = wire.ask(&send(topic, 0, b"new", "")).ok();
             assert_eq!(told.number("queueOffset"), number, "round {round}");
         }
         let mut wire = again(&mut cluster, sent);
-        let offset = |wire: &mut Wire, ask: Ask| wire.ask(&ask).is_ok().number("offset");
+        let offset = |wire: &mut Wire, ask: Ask| wire.ask(&ask).ok().number("offset");
         assert_eq!(offset(&mut wire, min_offset(topic, 0)), 0, "round {round}");
         assert_eq!(offset(&mut wire, max_offset(topic, 0)), 3, "round {round}");
         assert_eq!(offset(&mut wire, query_offset("old", topic, 0)), 0, "round {round}");
-        let told = wire.ask(&Ask::new(208).field("consumerGroup", "old").field("topic", topic)).is_ok();
+        let told = wire.ask(&Ask::new(208).field("consumerGroup", "old").field("topic", topic)).ok();
         let text = String::from_utf8_lossy(&told.body).into_owned();
         let is_right = text.contains("\"brokerOffset\":3") && text.contains("\"consumerOffset\":0");
         assert!(is_right, "round {round}: {text}");
-        let messages = wire.ask(&pull("old", topic, 0, 0)).is_ok().messages();
+        let messages = wire.ask(&pull("old", topic, 0, 0)).ok().messages();
         let got: Vec<_> = messages.iter().map(|message| (message.queue_offset, message.body.as_slice())).collect();
         assert_eq!(got, [(0, &b"new"[..]), (1, b"new"), (2, b"new")], "round {round}");
     }
     // Deleted without being there, and twice.
     let mut wire = connect(&cluster);
     for _ in 0..2 {
-        wire.ask(&delete_topic("never-there")).is_ok();
+        wire.ask(&delete_topic("never-there")).ok();
     }
     assert_eq!(wire.ask(&delete_topic("TBW102")).code, 29);
 }
@@ -228,10 +228,10 @@ fn a_topic_made_again_begins_anew() {
 fn a_search_by_time_ends_at_the_queue() {
     let Some(mut cluster) = start("metadata-time", &[]) else { return };
     let mut wire = connect(&cluster);
-    wire.ask(&create_topic("time", 2)).is_ok();
+    wire.ask(&create_topic("time", 2)).ok();
     for burst in 0..6 {
         for _ in 0..4 {
-            wire.ask(&send("time", 0, b"x", "")).is_ok();
+            wire.ask(&send("time", 0, b"x", "")).ok();
         }
         std::thread::sleep(Duration::from_millis(20 + burst));
     }
@@ -243,13 +243,13 @@ fn a_search_by_time_ends_at_the_queue() {
         }
         cluster.start_again();
         let mut wire = connect(&cluster);
-        let messages = wire.ask(&pull("g", "time", 0, 0)).is_ok().messages();
+        let messages = wire.ask(&pull("g", "time", 0, 0)).ok().messages();
         let times: Vec<i64> = messages.iter().map(|message| message.store_timestamp).collect();
         assert_eq!(times.len(), 24);
         let mut search = |queue_id: i32, timestamp: i64, boundary: &str| {
             let ask = Ask::new(29).field("topic", "time").field("queueId", queue_id).field("timestamp", timestamp);
             let ask = if boundary.is_empty() { ask } else { ask.field("boundaryType", boundary) };
-            wire.ask(&ask).is_ok().number("offset")
+            wire.ask(&ask).ok().number("offset")
         };
         let (first, last) = (times[0], times[23]);
         for timestamp in [last + 1, last + 1_000, last + 86_400_000, i64::MAX] {
@@ -272,8 +272,8 @@ fn a_search_by_time_ends_at_the_queue() {
             assert_eq!(search(7, timestamp, ""), 0);
         }
         let ask = Ask::new(32).field("topic", "time").field("queueId", 0);
-        assert_eq!(wire.ask(&ask).is_ok().number("timestamp"), first);
-        assert_eq!(wire.ask(&ask.field("queueId", 1)).is_ok().number("timestamp"), -1);
+        assert_eq!(wire.ask(&ask).ok().number("timestamp"), first);
+        assert_eq!(wire.ask(&ask.field("queueId", 1)).ok().number("timestamp"), -1);
     }
 }
 
@@ -296,7 +296,7 @@ fn a_kv_pair_without_a_key_is_refused_and_hurts_nobody() {
     assert_eq!(wire.ask(&list).code, 22);
     // Values that no broker can use: it starts all the same.
     for (key, value) in [("a", " "), ("b", "nonsense"), ("../c", ":::;;"), ("d", "broker-a:8"), ("主", "题")] {
-        wire.ask(&whole(key, value)).is_ok();
+        wire.ask(&whole(key, value)).ok();
     }
     for is_killed in [true, false] {
         if is_killed {
@@ -306,10 +306,10 @@ fn a_kv_pair_without_a_key_is_refused_and_hurts_nobody() {
         }
         cluster.start_again();
         let mut wire = Wire::to(cluster.namesrv_address());
-        let told = wire.ask(&list).is_ok();
+        let told = wire.ask(&list).ok();
         let kept: serde_json::Value = serde_json::from_slice(&told.body).expect("JSON");
         assert_eq!(kept["table"].as_object().expect("a table").len(), 5, "{kept}");
-        connect(&cluster).ask(&send("kv", 0, b"x", "")).is_ok();
+        connect(&cluster).ask(&send("kv", 0, b"x", "")).ok();
     }
 }
 
@@ -317,10 +317,10 @@ fn a_kv_pair_without_a_key_is_refused_and_hurts_nobody() {
 fn sigterm_keeps_offsets_and_answers_held_pulls() {
     let Some(mut cluster) = start("metadata-term", &[]) else { return };
     let mut wire = connect(&cluster);
-    wire.ask(&create_topic("term", 4)).is_ok();
+    wire.ask(&create_topic("term", 4)).ok();
     for number in 0..10 {
-        wire.ask(&send("term", 0, b"x", "")).is_ok();
-        wire.ask(&update_offset(&format!("g{number}"), "term", 0, number)).is_ok();
+        wire.ask(&send("term", 0, b"x", "")).ok();
+        wire.ask(&update_offset(&format!("g{number}"), "term", 0, number)).ok();
     }
     let mut others: Vec<(Wire, i32)> = (0..20)
         .map(|index| {
@@ -346,7 +346,7 @@ fn sigterm_keeps_offsets_and_answers_held_pulls() {
     cluster.start_again();
     let mut wire = connect(&cluster);
     for number in 0..10 {
-        let told = wire.ask(&query_offset(&format!("g{number}"), "term", 0)).is_ok();
+        let told = wire.ask(&query_offset(&format!("g{number}"), "term", 0)).ok();
         assert_eq!(told.number("offset"), number);
     }
     assert_eq!(wire.ask(&max_offset("term", 0)).number("offset"), 10);
@@ -356,7 +356,7 @@ fn sigterm_keeps_offsets_and_answers_held_pulls() {
 #[test]
 fn sigterm_under_load_loses_nothing() {
     let Some(mut cluster) = start("metadata-load", &[]) else { return };
-    connect(&cluster).ask(&create_topic("load", 1)).is_ok();
+    connect(&cluster).ask(&create_topic("load", 1)).ok();
     for _ in 0..3 {
         let before = connect(&cluster).ask(&max_offset("load", 0)).number("offset");
         let address = cluster.broker_address().to_owned();
@@ -411,7 +411,7 @@ fn one_process_for_a_store_and_for_a_port() {
     let Some(cluster) = start("metadata-lock", &[]) else { return };
     let directory = cluster.directory();
     let mut wire = connect(&cluster);
-    wire.ask(&send("lock", 0, b"x", "")).is_ok();
+    wire.ask(&send("lock", 0, b"x", "")).ok();
     let store = cluster.store();
     let port = free_ports();
     let text = format!("bindAddress=127.0.0.1\nlistenPort={port}\nmappedFileSizeCommitLog=67108864\n");
@@ -424,7 +424,7 @@ fn one_process_for_a_store_and_for_a_port() {
     assert!(err.contains(text_of(&store.join("lock"))) && !err.contains("panicked"), "{err}");
     assert!(!out.contains("ready"), "{out}");
     // The first goes on, with its files.
-    wire.ask(&send("lock", 0, b"x", "")).is_ok();
+    wire.ask(&send("lock", 0, b"x", "")).ok();
     assert!(store.join("abort").exists());
     // The same ports with another store.
     let other = directory.join("other-store");
@@ -447,7 +447,7 @@ fn one_process_for_a_store_and_for_a_port() {
     assert!(code.is_some_and(|code| code != 0) && err.contains(&busy_port), "{code:?}\n{out}\n{err}");
     // A port that is taken costs no store.
     assert!(!other.join("commitlog").exists());
-    wire.ask(&send("lock", 0, b"x", "")).is_ok();
+    wire.ask(&send("lock", 0, b"x", "")).ok();
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl Told {
     }
 
     #[track_caller]
-    pub fn is_ok(self) -> Told {
+    pub fn ok(self) -> Told {
         assert_eq!(self.code, 0, "{self:?}");
         self
     }
@@ -230,11 +230,11 @@ pub struct Message {
 impl Message {
     /// As a client reads them: pairs without a separator are nothing, later ones win.
     pub fn property(&self, name: &str) -> Option<String> {
-        let pairs = self.properties.split(|byte| *byte == 2).filter_map(|pair| {
+        let mut pairs = self.properties.split(|byte| *byte == 2).filter_map(|pair| {
             let at = pair.iter().position(|byte| *byte == 1)?;
             Some((&pair[..at], &pair[at + 1..]))
         });
-        let found = pairs.filter(|(known, _)| *known == name.as_bytes()).last()?;
+        let found = pairs.rfind(|(known, _)| *known == name.as_bytes())?;
         Some(String::from_utf8_lossy(found.1).into_owned())
     }
 }
