@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn a_torn_file_falls_back_and_two_torn_ones_refuse() {
         // content of the file, of the backup (`None` = absent), wanted (`Err` = refused)
-        let cases: &[(Option<&str>, Option<&str>, Result<Option<u32>, ()>)] = &[
+        type Case = (Option<&'static str>, Option<&'static str>, Result<Option<u32>, ()>);
+        let cases: &[Case] = &[
             (None, None, Ok(None)),
             (Some("7"), None, Ok(Some(7))),
             (Some("7"), Some("6"), Ok(Some(7))),
