@@ -656,7 +656,6 @@ fn the_largest_frame_is_16_mib() {
 
 /// The same frame to its end: whoever goes on sending is told by a reset, not left with a window of 0.
 #[test]
-#[ignore = "net: a refused connection is closed by FIN with its window shut; the sender waits 60 s (wants SO_LINGER 0)"]
 fn a_refused_sender_that_goes_on_is_reset() {
     let Some(cluster) = start("frames-reset", &[]) else { return };
     for (port, address) in ports(&cluster) {

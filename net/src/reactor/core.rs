@@ -15,7 +15,7 @@ use super::timer::{IdleSweep, LogLimit};
 use super::{ConnId, Now, Port, ReactorConfig};
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// How long accepting rests when no descriptor (or no kernel memory) is left.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
@@ -415,6 +415,12 @@ impl Core {
     pub fn refuse(&mut self, slot: u32, refusal: &Refusal) {
         if let Some(unlogged) = self.refusals.line(self.now.mono_ns) {
             tracing::warn!(peer = %self.connection(slot).peer, unlogged, "connection closed: {refusal}");
+        }
+        // A reset: a peer that sends on behind a closed window would wait for a minute on a polite end.
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        let fd = self.connection(slot).stream.as_fd();
+        if let Err(error) = nix::sys::socket::setsockopt(&fd, nix::sys::socket::sockopt::Linger, &linger) {
+            tracing::debug!(%error, "a refused connection ends politely");
         }
         self.doom(slot);
     }
