@@ -2,18 +2,24 @@
 //!
 //! ```text
 //! flush    the log to the disk                   files    next log file, queue files, checkpoint
+//! commit   buffers of the pool to the log
 //! meta     topics.json, subscriptionGroup.json   register one for each name server
 //!          consumerOffset.json, counters
+//! delay    messages that are due, delayOffset.json
+//! transactions   half messages that nobody ended
 //! ```
-//! None of them is woken for a message. They end at `stop`, after their last work.
+//! None of them is woken for a message, but flush with SYNC_FLUSH. They end at `stop`, after their last work.
 
 use crate::broker::Broker;
 use crate::broker::registration;
+use crate::broker::schedule::Deliverer;
+use crate::broker::transaction::Checker;
 use crate::shard::Peers;
 use crate::{mono_ns, wall_ms};
+use ringmq_net::reactor::Now;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -24,8 +30,30 @@ const RETRY_NS: u64 = 1_000_000_000;
 pub struct Agents {
     broker: Arc<Broker>,
     stopping: Arc<AtomicBool>,
+    pause: Arc<Pause>,
     registrations: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
+}
+
+/// The sleep of an agent that nobody wakes but the end.
+#[derive(Default)]
+struct Pause {
+    is_ended: Mutex<bool>,
+    condvar: Condvar,
+}
+
+impl Pause {
+    /// Whether the end has come.
+    fn wait(&self, ms: u64) -> bool {
+        let ended = self.is_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.condvar.wait_timeout_while(ended, Duration::from_millis(ms), |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn end(&self) {
+        *self.is_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.condvar.notify_all();
+    }
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
@@ -36,13 +64,31 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinH
 impl Agents {
     pub fn start(broker: &Arc<Broker>, peers: &Arc<Peers>) -> io::Result<Agents> {
         let stopping = Arc::new(AtomicBool::new(false));
+        let pause = Arc::new(Pause::default());
         let mut others = Vec::new();
         {
-            let (broker, stopping) = (Arc::clone(broker), Arc::clone(&stopping));
+            let (broker, stopping, peers) = (Arc::clone(broker), Arc::clone(&stopping), Arc::clone(peers));
             others.push(spawn("flush".to_string(), move || {
+                let store = &broker.store;
                 while !stopping.load(Ordering::Acquire) {
-                    let wait_ms = broker.store.flush_turn(wall_ms());
-                    broker.store.wait_flush(wait_ms);
+                    let wait_ms = store.flush_turn(wall_ms());
+                    if store.is_sync() {
+                        peers.visible_moved(&store.take_arrived());
+                    }
+                    if wait_ms > 0 {
+                        store.wait_flush(wait_ms);
+                    }
+                }
+            })?);
+        }
+        if broker.store.uses_pool() {
+            let (broker, stopping, peers) = (Arc::clone(broker), Arc::clone(&stopping), Arc::clone(peers));
+            others.push(spawn("commit".to_string(), move || {
+                let store = &broker.store;
+                while !stopping.load(Ordering::Acquire) {
+                    let wait_ms = store.commit_turn(wall_ms());
+                    peers.visible_moved(&store.take_arrived());
+                    store.wait_commit(wait_ms);
                 }
             })?);
         }
@@ -59,6 +105,36 @@ impl Agents {
             let (broker, stopping, peers) = (Arc::clone(broker), Arc::clone(&stopping), Arc::clone(peers));
             others.push(spawn("meta".to_string(), move || meta(&broker, &peers, &stopping))?);
         }
+        {
+            let (broker, pause, peers) = (Arc::clone(broker), Arc::clone(&pause), Arc::clone(peers));
+            others.push(spawn("delay".to_string(), move || {
+                let mut deliverer = Deliverer::default();
+                let is_visible = broker.store.is_visible_at_once();
+                loop {
+                    let wait_ms = deliverer.turn(&broker, Now::read(), &mut |queue| {
+                        // Elsewhere the agent that makes entries visible wakes the pulls.
+                        if is_visible {
+                            peers.arrived(queue);
+                        }
+                    });
+                    if pause.wait(wait_ms) {
+                        return;
+                    }
+                }
+            })?);
+        }
+        {
+            let (broker, pause, peers) = (Arc::clone(broker), Arc::clone(&pause), Arc::clone(peers));
+            others.push(spawn("transactions".to_string(), move || {
+                let mut checker = Checker::default();
+                loop {
+                    let wait_ms = checker.turn(&broker, Now::read(), &mut |push| peers.push(push));
+                    if pause.wait(wait_ms) {
+                        return;
+                    }
+                }
+            })?);
+        }
         let mut registrations = Vec::new();
         for index in 0..broker.registrations.count() {
             let (broker, peers) = (Arc::clone(broker), Arc::clone(peers));
@@ -66,7 +142,7 @@ impl Agents {
                 registration::run(&broker, index, &|| peers.meta_moved());
             })?);
         }
-        Ok(Agents { broker: Arc::clone(broker), stopping, registrations, others })
+        Ok(Agents { broker: Arc::clone(broker), stopping, pause, registrations, others })
     }
 
     /// The name servers stop sending clients here.
@@ -81,6 +157,7 @@ impl Agents {
     pub fn stop(mut self) {
         self.unregister();
         self.stopping.store(true, Ordering::Release);
+        self.pause.end();
         self.broker.store.wake_agents();
         self.broker.dirty.wake();
         for thread in self.others {

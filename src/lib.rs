@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod broker;
 pub mod config;
+pub mod flush_waits;
 pub mod namesrv;
 pub mod node;
 pub mod shard;

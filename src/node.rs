@@ -21,7 +21,7 @@ use ringmq_storage::store::{Store, StoreConfig};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -67,12 +67,11 @@ pub fn store_config(config: &BrokerConfig) -> StoreConfig {
         commit_log_file_bytes: u64::from(config.commit_log_file_bytes),
         consume_queue_file_bytes: u64::from(config.consume_queue_file_bytes),
         body_bytes_max: config.message_bytes_max as usize,
-        flush_interval_ms: u64::from(config.commit_log_flush_interval_ms),
-        flush_least_pages: config.commit_log_flush_pages_min,
-        flush_thorough_interval_ms: u64::from(config.commit_log_flush_thorough_interval_ms),
-        queue_flush_interval_ms: u64::from(config.consume_queue_flush_interval_ms),
-        queue_flush_thorough_interval_ms: u64::from(config.consume_queue_flush_thorough_interval_ms),
+        promise: config.promise(),
+        keys: config.flush_keys(),
         check_crc_on_recover: config.crc_check_on_recover,
+        index: config.index(),
+        delays_ms: config.delay_levels.ms.clone(),
     }
 }
 
@@ -158,11 +157,7 @@ impl Node {
             None => None,
             Some(config) => {
                 lines.push(format!("store: {}", config.store_path_root.display()));
-                lines.push(format!(
-                    "flush mode ASYNC_FLUSH: a killed process loses nothing that was answered; a power loss loses what \
-                     was answered in the last {} ms or so",
-                    config.commit_log_flush_interval_ms
-                ));
+                lines.push(config.promise_line());
                 lines.push(format!("registered address: {}", config.broker_addr()));
                 let host = store_host(&config)?;
                 let (store, report) = Store::open(store_config(&config), wall_ms())?;
@@ -220,6 +215,7 @@ impl Node {
         let peers = Arc::new(Peers {
             connection_counts: (0..shards.len()).map(|_| AtomicUsize::new(0)).collect(),
             connection_count_max: limits.map_or(65_536, |limits| limits.connection_count_max as usize),
+            flush_waiters: AtomicU64::new(0),
             mails: mails.into_iter().filter_map(|(_, mail)| mail).collect(),
         });
         let mut listeners = Some(ports.listeners);
@@ -283,10 +279,17 @@ impl Node {
         if let Some(agents) = self.agents.take() {
             agents.stop();
         }
-        if let Some(broker) = &self.broker
-            && let Err(error) = broker.store.close(wall_ms())
-        {
-            wrong.push(format!("the store was not closed cleanly, the next start recovers it: {error}"));
+        if let Some(broker) = &self.broker {
+            match broker.store.close(wall_ms()) {
+                Ok(()) => {
+                    if let Err(error) = broker.keep_progress() {
+                        wrong.push(format!("what was delivered last may come once more after the next start: {error}"));
+                    }
+                }
+                Err(error) => {
+                    wrong.push(format!("the store was not closed cleanly, the next start recovers it: {error}"));
+                }
+            }
         }
         wrong
     }

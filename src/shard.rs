@@ -7,13 +7,18 @@
 //!                    └─ answer of a client ──> the shard that asked
 //! on_turn    one append ─ answers ─ held pulls of those queues wake, here and on other shards ─ what is due
 //! ```
+//! Where a flush or a commit must come before the answer or before consumers may see the message (see `flush_waits`),
+//! the agent that did it sends one mail.
 //! A shard never waits: what needs the disk or a name server first is parked, with a limit and a deadline.
 //! Shard 0 accepts for all and owns the name server.
 
 use crate::broker::clients;
 use crate::broker::hold::{Held, HoldTable};
 use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
+use crate::broker::retry::{Back, send_back};
 use crate::broker::send::{SendScratch, Sent, push_message_id, send};
+use crate::broker::transaction::{self, Ended};
+use crate::flush_waits::{FlushWaits, Stored};
 use crate::broker::{After, Answer, Broker, Channel, Push, PushWhat, Refusal, Request, unsupported};
 use crate::namesrv::NameServer;
 use ringmq_net::mailbox::MailSender;
@@ -29,7 +34,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 pub const PORT_BROKER: Port = Port(0);
 /// `listenPort - 2`: all codes but pull.
@@ -57,6 +62,8 @@ pub enum Mail {
     },
     /// Entries came that pulls held here may wait for.
     Arrived(Arc<ConsumeQueue>),
+    /// A commit or a flush is done: these queues have grown for consumers, and sends may be durable.
+    Moved(Vec<Arc<ConsumeQueue>>),
     Push(Push),
     /// A client here is asked on behalf of a connection elsewhere.
     Forward(Box<Forward>),
@@ -85,6 +92,9 @@ pub struct Peers {
     pub mails: Vec<MailSender<Mail>>,
     pub connection_counts: Vec<AtomicUsize>,
     pub connection_count_max: usize,
+    /// Bit s: sends on shard s wait for a flush. Set by the shard, then SeqCst fence, then `flushed` is read again; the
+    /// flush agent publishes `flushed`, SeqCst fence, then reads this.
+    pub flush_waiters: AtomicU64,
 }
 
 impl Peers {
@@ -92,6 +102,42 @@ impl Peers {
         for mail in &self.mails {
             // A full box has mails that lead to a turn, and each turn looks.
             let _ = mail.send(Mail::MetaMoved);
+        }
+    }
+
+    /// To the shard of its client. `false`: its mailbox is full.
+    pub fn push(&self, push: Push) -> bool {
+        self.mails.get(usize::from(push.to.shard)).is_some_and(|mail| mail.send(Mail::Push(push)).is_ok())
+    }
+
+    /// An agent's append was published: wakes who holds pulls of the queue.
+    pub fn arrived(&self, queue: &Arc<ConsumeQueue>) {
+        fence(Ordering::SeqCst);
+        let mut waiters = queue.waiters.load(Ordering::SeqCst);
+        while waiters != 0 {
+            let shard = waiters.trailing_zeros() as usize;
+            waiters &= waiters - 1;
+            if let Some(mail) = self.mails.get(shard)
+                && mail.send(Mail::Arrived(Arc::clone(queue))).is_err()
+            {
+                tracing::warn!(shard, topic = %queue.topic, "mailbox full: a held pull wakes late");
+            }
+        }
+    }
+
+    /// After an agent's turn that may have made appends visible or durable. One mail for each shard that waits.
+    pub fn visible_moved(&self, arrived: &[Arc<ConsumeQueue>]) {
+        fence(Ordering::SeqCst);
+        let senders = self.flush_waiters.load(Ordering::SeqCst);
+        for (shard, mail) in self.mails.iter().enumerate() {
+            let bit = 1 << shard;
+            let is_awaited = |queue: &&Arc<ConsumeQueue>| queue.waiters.load(Ordering::SeqCst) & bit != 0;
+            let queues: Vec<_> = arrived.iter().filter(is_awaited).cloned().collect();
+            let is_wanted = senders & bit != 0 || !queues.is_empty();
+            if is_wanted && mail.send(Mail::Moved(queues)).is_err() {
+                // Each turn looks for flushed sends; held pulls look every 5 s.
+                tracing::warn!(shard, "mailbox full: held pulls wake late");
+            }
         }
     }
 
@@ -110,7 +156,17 @@ struct PendingSend {
     reply: Reply,
     is_oneway: bool,
     unit: usize,
-    queue_id: i32,
+    what: PendingWhat,
+    /// Answered after the flush that covers it.
+    is_flush_awaited: bool,
+}
+
+enum PendingWhat {
+    /// The answer tells where it is.
+    Send { queue_id: i32 },
+    Back,
+    /// The unit is the message that was committed, or else the op record.
+    End { half: u64, message: Option<usize>, op: usize },
 }
 
 enum ParkedWhat {
@@ -156,6 +212,7 @@ pub struct BrokerShard {
     touched: Vec<Arc<ConsumeQueue>>,
     send: SendScratch,
     holds: HoldTable,
+    flush_waits: FlushWaits,
     /// Of the topics, when held pulls were last held against the queues there are.
     generation: u64,
     woken: Vec<Held>,
@@ -176,6 +233,8 @@ pub struct Shard {
     namesrv: Option<NameServer>,
     housekeeping_ns: u64,
     is_stopping: bool,
+    /// Stopping, but sends wait for their flush up to here.
+    finish_ns: Option<u64>,
     refused_count: u64,
     /// Frames that did not decode since that was logged last, and when it may be again.
     undecoded_count: u64,
@@ -193,6 +252,7 @@ impl Shard {
                 pending: Vec::new(),
                 touched: Vec::new(),
                 holds: HoldTable::new(index, limits.hold_count_max as usize),
+                flush_waits: FlushWaits::new(limits.parked_bytes_max as usize),
                 generation: 0,
                 woken: Vec::new(),
                 parked: Vec::new(),
@@ -213,6 +273,7 @@ impl Shard {
             namesrv,
             housekeeping_ns: 0,
             is_stopping: false,
+            finish_ns: None,
             refused_count: 0,
             undecoded_count: 0,
             undecoded_log_ns: 0,
@@ -249,8 +310,17 @@ impl Shard {
                 broker.run_held(held, &mut self.scratch, out);
             }
         }
-        let deadline_ns = out.now().mono_ns + FINISH_NS_MAX;
-        out.finish(deadline_ns);
+        self.finish_ns = Some(out.now().mono_ns + FINISH_NS_MAX);
+    }
+
+    /// The end comes when every stored send is answered.
+    fn finish(&mut self, out: &mut Outbound<'_>) {
+        let Some(finish_ns) = self.finish_ns else { return };
+        let is_late = out.now().mono_ns >= finish_ns;
+        if is_late || self.broker.as_ref().is_none_or(|broker| broker.flush_waits.is_empty()) {
+            self.finish_ns = None;
+            out.finish(finish_ns.max(out.now().mono_ns + FINISH_NS_MAX / 2));
+        }
     }
 }
 
@@ -324,6 +394,11 @@ impl Service for Shard {
                 let Some(broker) = &mut self.broker else { return };
                 match mail {
                     Mail::Arrived(queue) => broker.holds.arrived(&queue, &mut broker.woken),
+                    Mail::Moved(queues) => {
+                        for queue in &queues {
+                            broker.holds.arrived(queue, &mut broker.woken);
+                        }
+                    }
                     Mail::Push(push) => broker.push(push.to.conn, push.what, out),
                     Mail::Forward(forward) => broker.forward(*forward, &self.peers, out),
                     Mail::MetaMoved => broker.meta_moved = true,
@@ -349,6 +424,10 @@ impl Service for Shard {
         let mut next = None;
         if let Some(broker) = &mut self.broker {
             next = broker.on_turn(&mut self.scratch, &self.peers, out);
+        }
+        self.finish(out);
+        if let Some(finish_ns) = self.finish_ns {
+            next = Some(next.map_or(finish_ns, |ns| ns.min(finish_ns)));
         }
         if now_ns >= self.housekeeping_ns {
             self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
@@ -403,7 +482,11 @@ impl BrokerShard {
             return;
         }
         match command.code {
-            request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+            request::SEND_MESSAGE
+            | request::SEND_MESSAGE_V2
+            | request::SEND_BATCH_MESSAGE
+            | request::CONSUMER_SEND_MSG_BACK
+            | request::END_TRANSACTION => {
                 self.on_send(conn, frame, command, out);
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE if port != PORT_VIP => {
@@ -423,19 +506,54 @@ impl BrokerShard {
             self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns }, out);
             return;
         }
-        match send(&self.broker, &mut self.send, command, peer, now, &mut self.batch) {
-            Ok(Sent::Pushed { unit, queue_id }) => {
-                self.pending.push(PendingSend { conn, reply, is_oneway, unit, queue_id });
+        if self.flush_waits.is_full(self.pending.len()) {
+            let remark = format!("{} sends wait for their flush, the limit: the disk is slow", self.flush_waits.len());
+            self.refuse(conn, command, &Refusal::new(response::SYSTEM_BUSY, remark), out);
+            return;
+        }
+        let (broker, batch) = (&*self.broker, &mut self.batch);
+        let pushed = match command.code {
+            request::CONSUMER_SEND_MSG_BACK => match send_back(broker, command, now, self.send.pick(), batch) {
+                Ok(Back::Pushed { unit }) => Ok(Some((unit, PendingWhat::Back, false))),
+                Ok(Back::Wait { version }) => Err(Ok(version)),
+                Ok(Back::Dropped) => {
+                    if !is_oneway && let Some(buffer) = out.buffer(conn) {
+                        write_answer(buffer, reply, &Answer::empty());
+                    }
+                    Ok(None)
+                }
+                Err(refusal) => Err(Err(refusal)),
+            },
+            request::END_TRANSACTION => match transaction::end(broker, command, now, batch) {
+                Ok(Ended::Pushed { half, message, op, is_flush_awaited }) => {
+                    let what = PendingWhat::End { half, message, op };
+                    Ok(Some((message.unwrap_or(op), what, is_flush_awaited)))
+                }
+                Ok(Ended::Unknown) => Ok(None),
+                Err(refusal) => Err(Err(refusal)),
+            },
+            _ => match send(broker, &mut self.send, command, peer, now, batch) {
+                Ok(Sent::Pushed { unit, queue_id, is_flush_awaited }) => {
+                    Ok(Some((unit, PendingWhat::Send { queue_id }, is_flush_awaited)))
+                }
+                Ok(Sent::Wait { version }) => Err(Ok(version)),
+                Err(refusal) => Err(Err(refusal)),
+            },
+        };
+        match pushed {
+            Ok(Some((unit, what, is_flush_awaited))) => {
+                self.pending.push(PendingSend { conn, reply, is_oneway, unit, what, is_flush_awaited });
                 if self.batch.bytes() > BATCH_BYTES_MAX {
                     self.append(out);
                 }
             }
-            Ok(Sent::Wait { version }) => {
+            Ok(None) => {}
+            Err(Ok(version)) => {
                 let what = ParkedWhat::Frame(frame.into());
                 let since_ns = now.mono_ns;
                 self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns }, out);
             }
-            Err(refusal) => self.refuse(conn, command, &refusal, out),
+            Err(Err(refusal)) => self.refuse(conn, command, &refusal, out),
         }
     }
 
@@ -594,12 +712,15 @@ impl BrokerShard {
         }
         let now = out.now();
         let outcome = self.broker.store.append(&mut self.batch, now.wall_ms);
-        let region = self.broker.config.region_id.as_str();
-        let trace = self.broker.config.trace_on;
         let mut placed_count = 0;
         let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
         for pending in self.pending.drain(..) {
-            let placed = self.batch.placed(pending.unit);
+            let mut placed = self.batch.placed(pending.unit);
+            if let PendingWhat::End { half, message, op } = pending.what
+                && !transaction::settle(&self.broker, &self.batch, half, message, op)
+            {
+                placed = &[];
+            }
             let Some(first) = placed.first() else {
                 self.broker.stats.put_failed(1);
                 if !pending.is_oneway
@@ -617,27 +738,65 @@ impl BrokerShard {
             if pending.is_oneway {
                 continue;
             }
-            self.message_id.clear();
-            for (index, placed) in placed.iter().enumerate() {
-                if index > 0 {
-                    self.message_id.push(',');
-                }
-                push_message_id(&mut self.message_id, self.broker.store_host, placed.log_offset);
-            }
-            if let Some(buffer) = out.buffer(pending.conn) {
-                FrameWriter::response(buffer, pending.reply, response::SUCCESS)
-                    .ext("msgId", &self.message_id)
-                    .ext_num("queueId", i64::from(pending.queue_id))
-                    .ext_num("queueOffset", first.queue_offset as i64)
-                    .ext("MSG_REGION", region)
-                    .ext_bool("TRACE_ON", trace)
-                    .finish();
+            let stored = Stored {
+                conn: pending.conn,
+                reply: pending.reply,
+                queue_id: match pending.what {
+                    PendingWhat::Send { queue_id } => Some(queue_id),
+                    PendingWhat::Back | PendingWhat::End { .. } => None,
+                },
+                queue_offset: first.queue_offset,
+                log_offset: first.log_offset,
+                further: placed[1..].iter().map(|placed| placed.log_offset).collect(),
+            };
+            if pending.is_flush_awaited {
+                let last = placed.last().unwrap_or(first);
+                let end = last.log_offset + u64::from(last.record_bytes);
+                self.flush_waits.push(stored, end, now.mono_ns);
+            } else {
+                answer_stored(&self.broker, &mut self.message_id, &stored, response::SUCCESS, out);
             }
         }
         self.broker.stats.put(placed_count, self.batch.bytes() as u64);
         self.batch.clear();
-        self.wake_here(&touched);
-        self.touched.append(&mut touched);
+        // Elsewhere an agent wakes when it has made the entries visible.
+        if self.broker.store.is_visible_at_once() {
+            self.wake_here(&touched);
+            self.touched.append(&mut touched);
+        }
+    }
+
+    /// Answers the sends that need not wait any longer. Called in each turn, after its appends.
+    fn answer_flushed(&mut self, peers: &Peers, out: &mut Outbound<'_>) -> Option<u64> {
+        if self.flush_waits.is_empty() {
+            return None;
+        }
+        let (broker, id) = (&self.broker, &mut self.message_id);
+        // The other half is in `visible_moved`.
+        peers.flush_waiters.fetch_or(1 << self.index, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let failure = broker.store.flush_failure();
+        // Behind the failure: what was flushed before it is durable.
+        let flushed = broker.store.log_flushed();
+        while let Some(stored) = self.flush_waits.pop_flushed(flushed) {
+            answer_stored(broker, id, &stored, response::SUCCESS, out);
+        }
+        if let Some(reason) = failure {
+            let refusal = Refusal::new(response::SERVICE_NOT_AVAILABLE, reason);
+            while let Some(stored) = self.flush_waits.pop() {
+                if let Some(buffer) = out.buffer(stored.conn) {
+                    write_refusal(buffer, stored.reply, &refusal);
+                }
+            }
+        }
+        let timeout_ns = broker.sync_flush_timeout_ns();
+        while let Some(stored) = self.flush_waits.pop_late(out.now().mono_ns, timeout_ns) {
+            answer_stored(broker, id, &stored, response::FLUSH_DISK_TIMEOUT, out);
+        }
+        if self.flush_waits.is_empty() {
+            peers.flush_waiters.fetch_and(!(1 << self.index), Ordering::SeqCst);
+        }
+        self.flush_waits.due_ns(timeout_ns)
     }
 
     /// The other half of the protocol in `hold`: `max` was published by the append.
@@ -673,6 +832,7 @@ impl BrokerShard {
             self.run_parked(scratch, out);
         }
         self.append(out);
+        let flush_ns = self.answer_flushed(peers, out);
         self.wake_others(peers);
         let generation = self.broker.topics.generation();
         if generation != self.generation {
@@ -692,7 +852,7 @@ impl BrokerShard {
         let forward_ns = self.forwarded.values().map(|forwarded| forwarded.deadline_ns).min();
         // Something was parked while the parked ran: its version may have become durable before.
         let again_ns = (self.meta_moved && !self.parked.is_empty()).then_some(now_ns);
-        [self.holds.next_due_ns(), parked_ns, forward_ns, again_ns].into_iter().flatten().min()
+        [self.holds.next_due_ns(), parked_ns, forward_ns, again_ns, flush_ns].into_iter().flatten().min()
     }
 
     fn push(&mut self, conn: ConnId, what: PushWhat, out: &mut Outbound<'_>) {
@@ -703,6 +863,15 @@ impl BrokerShard {
                 FrameWriter::request(buffer, Serialize::Json, request::NOTIFY_CONSUMER_IDS_CHANGED, opaque, true)
                     .ext("consumerGroup", &group)
                     .finish();
+            }
+            PushWhat::CheckTransaction(question) => {
+                FrameWriter::request(buffer, Serialize::Json, request::CHECK_TRANSACTION_STATE, opaque, true)
+                    .ext_num("tranStateTableOffset", question.half_offset as i64)
+                    .ext_num("commitLogOffset", question.log_offset as i64)
+                    .ext("msgId", &question.uniq_key)
+                    .ext("transactionId", &question.uniq_key)
+                    .ext("offsetMsgId", &question.message_id)
+                    .finish_body(&question.body);
             }
         }
     }
@@ -809,6 +978,29 @@ impl BrokerShard {
     }
 }
 
+/// The answer to a send whose message is stored. `code` says whether it is durable, too, where that was promised.
+fn answer_stored(broker: &Broker, id: &mut String, stored: &Stored, code: i32, out: &mut Outbound<'_>) {
+    let Some(buffer) = out.buffer(stored.conn) else { return };
+    let Some(queue_id) = stored.queue_id else {
+        // Stored is all that was asked for; a flush that is late does not change it.
+        FrameWriter::response(buffer, stored.reply, response::SUCCESS).finish();
+        return;
+    };
+    id.clear();
+    push_message_id(id, broker.store_host, stored.log_offset);
+    for log_offset in &stored.further {
+        id.push(',');
+        push_message_id(id, broker.store_host, *log_offset);
+    }
+    FrameWriter::response(buffer, stored.reply, code)
+        .ext("msgId", id)
+        .ext_num("queueId", i64::from(queue_id))
+        .ext_num("queueOffset", stored.queue_offset as i64)
+        .ext("MSG_REGION", &broker.config.region_id)
+        .ext_bool("TRACE_ON", broker.config.trace_on)
+        .finish();
+}
+
 fn refuse_parked(parked: &Parked, remark: String, out: &mut Outbound<'_>) {
     if !parked.is_oneway
         && let Some(buffer) = out.buffer(parked.conn)
@@ -830,6 +1022,7 @@ fn is_parked_due(parked: &Parked, now_ns: u64) -> bool {
 fn append_refusal(error: Option<&AppendError>) -> Refusal {
     match error {
         Some(error @ AppendError::NoFile(_)) => Refusal::new(response::SYSTEM_ERROR, error.to_string()),
+        Some(error @ AppendError::Busy) => Refusal::new(response::SYSTEM_BUSY, error.to_string()),
         Some(error @ AppendError::TooLarge { .. }) => Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()),
         Some(error @ AppendError::NotWritable(_)) => Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()),
         None => Refusal::new(response::SYSTEM_ERROR, "UNKNOWN_ERROR"),

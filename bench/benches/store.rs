@@ -8,6 +8,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
 use ringmq_storage::read::ReadLimits;
+use ringmq_storage::flush::{FlushKeys, Promise};
+use ringmq_storage::index::IndexConfig;
 use ringmq_storage::record::{NewRecord, RecordLimits, check, encode, properties};
 use ringmq_storage::store::{Store, StoreConfig};
 use std::hint::black_box;
@@ -42,12 +44,11 @@ fn config(root: &Path) -> StoreConfig {
         commit_log_file_bytes: 1 << 30,
         consume_queue_file_bytes: 6_000_000,
         body_bytes_max: LIMITS.body_bytes_max,
-        flush_interval_ms: 500,
-        flush_least_pages: 4,
-        flush_thorough_interval_ms: 10_000,
-        queue_flush_interval_ms: 1_000,
-        queue_flush_thorough_interval_ms: 60_000,
+        promise: Promise::Async,
+        keys: FlushKeys::default(),
         check_crc_on_recover: true,
+        index: IndexConfig::default(),
+        delays_ms: ringmq_storage::record::properties::DELAYS_MS.to_vec(),
     }
 }
 

@@ -1,33 +1,42 @@
 //! What a broker does with a request: one file for each capability.
 //!
 //! ```text
-//! shard ─ frame ─┬─ send ──> the turn's batch ── answered after the append
+//! shard ─ frame ─┬─ send retry transaction ──> the turn's batch ── answered after the append
 //!                ├─ pull ──> slices of the log, or a place in hold
 //!                └─ Broker::handle: one match ──> offsets clients topics groups admin ──> Answer
 //!
 //! tables      topics groups          topics.json subscriptionGroup.json: durable before the change is answered
 //!             offsets                consumerOffset.json: every 5 s and at stop
-//!             clients stats          lost at the end of the process
+//!             schedule               delayOffset.json: every 10 s and at stop
+//!             clients orders stats   lost at the end of the process
+//!             transactions           read from the half and op queues at start
 //! ```
 //! Everything here is called from shards and from agents; nothing here waits for the disk or the network.
 //! Source: BrokerController.java and the processors of org.apache.rocketmq.broker (4.9.7, 5.3.3).
 
 pub mod admin;
+pub mod again;
 pub mod clients;
 pub mod groups;
 pub mod hold;
 pub mod offsets;
+pub mod orders;
 pub mod persist;
 pub mod pull;
+pub mod query;
 pub mod registration;
+pub mod retry;
+pub mod schedule;
 pub mod send;
 pub mod stats;
 pub mod topics;
+pub mod transaction;
 
 use crate::config::BrokerConfig;
 use clients::Clients;
 use groups::Groups;
 use offsets::Offsets;
+use orders::Orders;
 use persist::{MetaDirty, PersistError};
 use registration::Registrations;
 use ringmq_net::protocol::codes::{request, response};
@@ -37,11 +46,13 @@ use ringmq_net::reactor::{ConnId, Now};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::RecordLimits;
 use ringmq_storage::store::Store;
+use schedule::Schedule;
 use stats::Stats;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use topics::Topics;
+use transaction::{Question, Transactions};
 
 /// Of this version is what the broker answers with (`V4_9_7`).
 pub const OWN_VERSION: i32 = ringmq_net::protocol::codes::version::CURRENT;
@@ -50,6 +61,9 @@ pub const OWN_VERSION: i32 = ringmq_net::protocol::codes::version::CURRENT;
 pub const TOPIC_BYTES_MAX: usize = 127;
 /// `%RETRY%` before it must still be a topic.
 pub const GROUP_BYTES_MAX: usize = TOPIC_BYTES_MAX - RETRY_PREFIX.len();
+/// How much longer a record becomes on its way through retries and delays: topic and properties.
+const GROWTH_BYTES_MAX: usize = 1024 + TOPIC_BYTES_MAX;
+const SMALL_FILE_BYTES: usize = 16 << 10;
 pub const RETRY_PREFIX: &str = "%RETRY%";
 pub const DLQ_PREFIX: &str = "%DLQ%";
 
@@ -153,6 +167,8 @@ pub struct Push {
 pub enum PushWhat {
     /// NOTIFY_CONSUMER_IDS_CHANGED (40): members of this group came or went.
     ConsumerIdsChanged { group: Arc<str> },
+    /// CHECK_TRANSACTION_STATE (39): what became of the transaction of this half message?
+    CheckTransaction(Box<Question>),
 }
 
 pub struct Broker {
@@ -162,14 +178,22 @@ pub struct Broker {
     pub groups: Groups,
     pub offsets: Offsets,
     pub clients: Clients,
+    pub orders: Orders,
+    pub schedule: Schedule,
+    pub transactions: Transactions,
     pub stats: Stats,
     pub dirty: Arc<MetaDirty>,
     pub registrations: Registrations,
     /// Stored in every record and in every message id: brokerIP1 and listenPort.
     pub store_host: SocketAddr,
+    /// Of what clients send.
     pub record_limits: RecordLimits,
+    /// Of what the broker stores anew: wider, so that whatever was accepted can be retried.
+    pub own_limits: RecordLimits,
     pub read_limits: ReadLimits,
     pub boot_ms: u64,
+    /// `syncFlushTimeout`, as of now.
+    sync_flush_timeout_ms: AtomicU32,
     /// Of our own requests to clients.
     opaque: AtomicI32,
 }
@@ -192,9 +216,26 @@ impl Broker {
         let groups = Groups::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
         let offsets = Offsets::open(&config_dir)?;
         let registrations = Registrations::new(&config.namesrv_addrs);
+        let schedule = Schedule::open(
+            &config_dir,
+            &store,
+            config.delay_levels.ms.clone(),
+            config.delay_offset_flush_interval_ms,
+        )?;
+        let transactions = Transactions::open(&store, &offsets);
+        let queues = topics.wrapper().topic_config_table.into_values().flat_map(|topic| {
+            let (store, count) = (&store, topic.read_queue_nums.max(topic.write_queue_nums));
+            (0..count).filter_map(move |queue_id| store.queue(&topic.topic_name, queue_id))
+        });
+        transactions.mend(&store, queues);
+        let unit_bytes_max = config.commit_log_file_bytes as usize - ringmq_storage::record::layout::BLANK_BYTES;
+        let own_limits = RecordLimits { body_bytes_min: 0, body_bytes_max: i32::MAX as usize, unit_bytes_max };
+        // In a file this small a message of a few bytes is more welcome than room for its retry.
+        let kept_bytes = if unit_bytes_max < SMALL_FILE_BYTES { 0 } else { GROWTH_BYTES_MAX };
         let record_limits = RecordLimits {
+            body_bytes_min: 1,
             body_bytes_max: config.message_bytes_max as usize,
-            unit_bytes_max: config.commit_log_file_bytes as usize - ringmq_storage::record::layout::BLANK_BYTES,
+            unit_bytes_max: unit_bytes_max - kept_bytes,
         };
         let read_limits = ReadLimits {
             memory_bytes_max: config.pull_bytes_in_memory_max as usize,
@@ -203,6 +244,7 @@ impl Broker {
             disk_count_max: config.pull_count_on_disk_max as usize,
             in_memory_bytes: memory_bytes / 100 * u64::from(config.in_memory_ratio_max_percent),
         };
+        let sync_flush_timeout_ms = AtomicU32::new(config.sync_flush_timeout_ms);
         Ok(Broker {
             config,
             store,
@@ -210,19 +252,37 @@ impl Broker {
             groups,
             offsets,
             clients: Clients::default(),
+            orders: Orders::default(),
+            schedule,
+            transactions,
             stats: Stats::new(now_ms),
             dirty,
             registrations,
             store_host,
             record_limits,
+            own_limits,
             read_limits,
             boot_ms: now_ms,
+            sync_flush_timeout_ms,
             opaque: AtomicI32::new(0),
         })
     }
 
+    /// At stop, when the log is on disk: how far delays and transactions have come.
+    ///
+    /// # Errors
+    /// What the disk answers; the next start does some of it twice then.
+    pub fn keep_progress(&self) -> Result<(), PersistError> {
+        self.transactions.keep_progress(&self.store, &self.offsets, true);
+        self.schedule.flush().and(self.offsets.flush())
+    }
+
     pub fn next_opaque(&self) -> i32 {
         self.opaque.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn sync_flush_timeout_ns(&self) -> u64 {
+        u64::from(self.sync_flush_timeout_ms.load(Ordering::Relaxed)) * 1_000_000
     }
 
     pub fn is_readable(&self) -> bool {
@@ -245,7 +305,12 @@ impl Broker {
             request::GET_MAX_OFFSET => offsets::max(self, request),
             request::GET_MIN_OFFSET => offsets::min(self, request),
             request::GET_EARLIEST_MSG_STORETIME => offsets::earliest_store_time(self, request),
+            request::LOCK_BATCH_MQ => orders::lock(self, request),
+            request::UNLOCK_BATCH_MQ => orders::unlock(self, request),
+            request::GET_ALL_DELAY_OFFSET => Ok(Answer::body(self.schedule.to_json())),
             request::GET_ALL_CONSUMER_OFFSET => Ok(Answer::body(self.offsets.to_json())),
+            request::QUERY_MESSAGE => query::by_key(self, request),
+            request::VIEW_MESSAGE_BY_ID => query::view(self, request),
             request::HEART_BEAT => clients::heartbeat(self, request, pushes),
             request::UNREGISTER_CLIENT => clients::unregister(self, request, pushes),
             request::GET_CONSUMER_LIST_BY_GROUP => clients::consumer_list(self, request),

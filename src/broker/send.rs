@@ -5,9 +5,11 @@
 //!                                                         └─ placed by one append at the turn's end ─> answer
 //! ```
 //! Nothing here waits: a topic that is made by a send answers once topics.json has it, so the shard parks that request.
-//! What is not built yet is refused: delay levels, timers, half messages.
+//! A delay level leads into the schedule topic, TRAN_MSG into the half topic. Timers are refused.
 //! Source: SendMessageProcessor.java, AbstractSendMessageProcessor.msgCheck.
 
+use super::schedule;
+use super::transaction::HALF_TOPIC;
 use super::{Broker, RETRY_PREFIX, Refusal, SEND_FORBIDDEN, check_topic_name, dlq_topic, topic_missing};
 use ringmq_net::protocol::body::topic::{TopicConfig, TopicFilterType};
 use ringmq_net::protocol::codes::{language, request, response, version};
@@ -17,10 +19,10 @@ use ringmq_net::reactor::Now;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
 use ringmq_storage::record::layout::sys_flag;
-use ringmq_storage::record::{NewRecord, batch, properties};
+use ringmq_storage::record::{NewRecord, batch, check, properties};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Left in a record for what retries add (RETRY_TOPIC, ORIGIN_MESSAGE_ID, REAL_TOPIC, …): a message that was accepted
@@ -32,7 +34,10 @@ const PROPERTIES_BYTES_MAX: usize = ringmq_storage::record::layout::PROPERTIES_B
 #[derive(Default)]
 pub struct TopicCache {
     generation: u64,
-    topics: HashMap<String, CachedTopic>,
+    topics: Vec<CachedTopic>,
+    indexes: HashMap<String, usize>,
+    /// The one asked for last, which is nearly always the next one too.
+    last: usize,
 }
 
 struct CachedTopic {
@@ -48,14 +53,20 @@ impl TopicCache {
         if generation != self.generation {
             self.generation = generation;
             self.topics.clear();
+            self.indexes.clear();
         }
-        // Twice looked up: the borrow of a found entry cannot end in time otherwise.
-        if self.topics.contains_key(topic) {
-            return self.topics.get_mut(topic);
+        if self.topics.get(self.last).is_none_or(|entry| entry.config.topic_name != topic) {
+            self.last = match self.indexes.get(topic) {
+                Some(index) => *index,
+                None => {
+                    let (config, version) = broker.topics.get_with_version(topic)?;
+                    self.topics.push(CachedTopic { config, version, queues: Vec::new() });
+                    self.indexes.insert(topic.to_string(), self.topics.len() - 1);
+                    self.topics.len() - 1
+                }
+            };
         }
-        let (config, version) = broker.topics.get_with_version(topic)?;
-        let entry = CachedTopic { config, version, queues: Vec::new() };
-        Some(self.topics.entry(topic.to_string()).or_insert(entry))
+        self.topics.get_mut(self.last)
     }
 }
 
@@ -88,6 +99,12 @@ pub struct SendScratch {
 }
 
 impl SendScratch {
+    /// Another number each time.
+    pub fn pick(&mut self) -> u32 {
+        self.next_queue = self.next_queue.wrapping_add(1);
+        self.next_queue
+    }
+
     pub fn new(broker: &Broker) -> SendScratch {
         let cluster = properties::pair(properties::CLUSTER, &broker.config.cluster_name);
         SendScratch { cluster, ..SendScratch::default() }
@@ -102,6 +119,8 @@ pub enum Sent {
         unit: usize,
         /// As told to the client: the one of the topic it named.
         queue_id: i32,
+        /// Under SYNC_FLUSH, unless its property WAIT says no.
+        is_flush_awaited: bool,
     },
     /// Its topic is new and must be durable first: run it again at this version.
     Wait { version: u64 },
@@ -155,8 +174,7 @@ pub fn send(
         if config.write_queue_nums <= 0 {
             return Err(Refusal::invalid(format!("topic {} has no queue to write to", config.topic_name)));
         }
-        scratch.next_queue = scratch.next_queue.wrapping_add(1);
-        queue_id = (scratch.next_queue % config.write_queue_nums as u32) as i32;
+        queue_id = (scratch.pick() % config.write_queue_nums as u32) as i32;
     }
     let asked_queue_id = queue_id;
 
@@ -182,32 +200,25 @@ pub fn send(
             queue_id = 0;
         }
     }
-    let features = properties::get_each(
-        text,
-        ["TRAN_MSG", properties::DELAY, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", properties::TAGS],
-    );
-    refuse_unbuilt(broker, &features, header.sys_flag)?;
+    let features = features(text);
+    let marks = marks(broker, &features, &header, is_batch)?;
+    // A dead letter is not delayed any more, whatever its consumer wrote.
+    let delay_level = if topic_name != header.topic { 0 } else { marks.delay_level };
+    if marks.is_half {
+        let half = broker.topics.get_or_create(HALF_TOPIC, 1, false, now.wall_ms);
+        created = created.max(half.ok_or_else(|| topic_missing(HALF_TOPIC))?.1);
+    }
     if is_batch {
         for message in batch::messages(command.body) {
             let message = message.map_err(|error| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()))?;
-            let features = properties::get_each(
-                message.properties,
-                [
-                    "TRAN_MSG",
-                    properties::DELAY,
-                    "TIMER_DELIVER_MS",
-                    "TIMER_DELAY_SEC",
-                    "TIMER_DELAY_MS",
-                    properties::TAGS,
-                ],
-            );
-            refuse_unbuilt(broker, &features, 0)?;
-            if message.properties.len() > PROPERTIES_BYTES_MAX {
+            self::marks(broker, &self::features(message.properties), &header, true)?;
+            let bytes = message.properties.len() + 1 + text.len();
+            if bytes > PROPERTIES_BYTES_MAX {
                 return Err(Refusal::new(
                     response::MESSAGE_ILLEGAL,
                     format!(
-                        "the properties of one message, {} bytes, are over the limit of {PROPERTIES_BYTES_MAX} bytes",
-                        message.properties.len()
+                        "the properties of one message and of its batch, {bytes} bytes, are over the limit of \
+                         {PROPERTIES_BYTES_MAX} bytes"
                     ),
                 ));
             }
@@ -217,15 +228,15 @@ pub fn send(
         return Ok(Sent::Wait { version });
     }
 
-    let queue = match scratch.topics.get(broker, &topic_name) {
+    let place = if marks.is_half { (HALF_TOPIC, 0) } else { (&*topic_name, queue_id) };
+    let queue = match scratch.topics.get(broker, place.0) {
         Some(topic) => match topic.awaited(broker) {
             Some(version) => return Ok(Sent::Wait { version }),
-            None => topic.queue(broker, queue_id),
+            None => topic.queue(broker, place.1),
         },
-        None => return Err(topic_missing(&topic_name)),
+        None => return Err(topic_missing(place.0)),
     };
     let mut flags = header.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6 | sys_flag::INNER_BATCH);
-    let tags = features[5];
     let is_multi_tag = config.topic_filter_type == TopicFilterType::MultiTag;
     if is_multi_tag {
         flags |= sys_flag::MULTI_TAGS;
@@ -250,13 +261,35 @@ pub fn send(
             [text, if properties::needs_separator(text) { &[properties::PAIR_END] } else { &[] }, &scratch.cluster];
         record.properties = &shared;
         append.push_client_batch(&record, &queue, broker.record_limits).map_err(illegal)?
+    } else if marks.is_half || delay_level > 0 {
+        let plain: [&[u8]; 2] = [text, &scratch.cluster];
+        check(&NewRecord { properties: &plain, ..record }, broker.record_limits).map_err(illegal)?;
+        let text = properties::with(text, &[(properties::CLUSTER, &broker.config.cluster_name)]);
+        if marks.is_half {
+            let text = properties::with(&text, &[
+                (properties::REAL_TOPIC, &topic_name),
+                (properties::REAL_QID, &queue_id.to_string()),
+            ]);
+            let properties = [&text[..]];
+            let (topic, queue_id) = place;
+            let sys_flag = flags & !sys_flag::TRANSACTION_MASK;
+            let half = NewRecord { topic, queue_id, sys_flag, properties: &properties, ..record };
+            append.push(&half, tags_code(&features), &queue, broker.own_limits).map_err(illegal)?
+        } else {
+            schedule::push(broker, &record, &text, delay_level, append).map_err(illegal)?
+        }
     } else {
         let stored = properties::stored(text, &scratch.cluster);
         record.properties = &stored;
-        let tags_code = tags.map_or(0, properties::tag_code);
-        append.push(&record, tags_code, &queue, broker.record_limits).map_err(illegal)?
+        append.push(&record, tags_code(&features), &queue, broker.record_limits).map_err(illegal)?
     };
-    Ok(Sent::Pushed { unit, queue_id: asked_queue_id })
+    let is_flush_awaited = broker.store.is_sync() && is_waiting(text);
+    Ok(Sent::Pushed { unit, queue_id: asked_queue_id, is_flush_awaited })
+}
+
+/// Property WAIT, as Java reads it: anything but `true` is no. Source: MessageExtBrokerInner.isWaitStoreMsgOK.
+pub fn is_waiting(text: &[u8]) -> bool {
+    properties::get(text, "WAIT").is_none_or(|value| value.eq_ignore_ascii_case(b"true"))
 }
 
 /// Makes the topic of a send, if that may be. Returns the version that makes it durable.
@@ -318,65 +351,102 @@ fn retry_target(
     Ok((Some(target), version))
 }
 
-/// Delay levels, timers and half messages are accepted when they work.
-fn refuse_unbuilt(broker: &Broker, features: &[Option<&[u8]>; 6], flags: i32) -> Result<(), Refusal> {
-    let [transaction, delay, timers @ .., _tags] = features;
-    let is_half = transaction.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
-        || flags & sys_flag::TRANSACTION_MASK == sys_flag::PREPARED;
-    if is_half {
-        let why = if broker.config.transaction_reject {
-            format!("the broker[{}] sending transaction message is forbidden", broker.config.broker_ip1)
-        } else {
-            "transaction messages are not supported by this version of ringmq".to_string()
-        };
-        return Err(Refusal::new(response::NO_PERMISSION, why));
-    }
-    if flags & sys_flag::TRANSACTION_MASK == sys_flag::ROLLBACK {
+/// Properties that decide what becomes of a message.
+struct Features<'a> {
+    tran_msg: Option<&'a [u8]>,
+    delay: Option<&'a [u8]>,
+    is_timer: bool,
+    tags: Option<&'a [u8]>,
+}
+
+fn features(text: &[u8]) -> Features<'_> {
+    let [tran_msg, delay, tags, timers @ ..] = properties::get_each(
+        text,
+        [
+            properties::TRAN_MSG,
+            properties::DELAY,
+            properties::TAGS,
+            "TIMER_DELIVER_MS",
+            "TIMER_DELAY_SEC",
+            "TIMER_DELAY_MS",
+        ],
+    );
+    Features { tran_msg, delay, is_timer: timers.iter().any(Option::is_some), tags }
+}
+
+fn tags_code(features: &Features<'_>) -> i64 {
+    features.tags.map_or(0, properties::tag_code)
+}
+
+struct Marks {
+    delay_level: i64,
+    is_half: bool,
+}
+
+/// What a message wants beyond being stored, and whether it may.
+fn marks(
+    broker: &Broker,
+    features: &Features<'_>,
+    header: &SendHeader<'_>,
+    is_batch: bool,
+) -> Result<Marks, Refusal> {
+    let illegal = |remark: String| Refusal::new(response::MESSAGE_ILLEGAL, remark);
+    let Some(delay_level) = schedule::level(features.delay) else {
+        let text = String::from_utf8_lossy(features.delay.unwrap_or_default());
+        return Err(illegal(format!("the message property DELAY is no number: '{}'", super::shown(&text))));
+    };
+    // A consumer that sends a committed message back by itself sends its marks with it.
+    let is_retry = header.reconsume_times > 0 && delay_level > 0;
+    let is_half = features.tran_msg.is_some_and(|value| value.eq_ignore_ascii_case(b"true")) && !is_retry;
+    if is_half && broker.config.transaction_reject {
         return Err(Refusal::new(
-            response::MESSAGE_ILLEGAL,
-            "sysFlag marks a message that was rolled back: nobody would ever receive it",
+            response::NO_PERMISSION,
+            format!("the broker[{}] sending transaction message is forbidden", broker.config.broker_ip1),
         ));
     }
-    if let Some(text) = delay {
-        let level: Option<i64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-        match level {
-            None => {
-                let text = String::from_utf8_lossy(text);
-                return Err(Refusal::new(
-                    response::MESSAGE_ILLEGAL,
-                    format!("the message property DELAY is no number: '{}'", super::shown(&text)),
-                ));
-            }
-            Some(level) if level > 0 => {
-                return Err(Refusal::new(
-                    response::MESSAGE_ILLEGAL,
-                    "delayed messages (property DELAY) are not supported by this version of ringmq",
-                ));
-            }
-            Some(_) => {}
+    match header.sys_flag & sys_flag::TRANSACTION_MASK {
+        sys_flag::PREPARED if !is_half => {
+            return Err(illegal(
+                "sysFlag marks a half message, but its property TRAN_MSG is not true: nobody would ever receive it"
+                    .to_string(),
+            ));
         }
+        sys_flag::ROLLBACK if !is_half => {
+            return Err(illegal(
+                "sysFlag marks a message that was rolled back: nobody would ever receive it".to_string(),
+            ));
+        }
+        _ => {}
     }
-    if timers.iter().any(Option::is_some) {
-        return Err(Refusal::new(
-            response::MESSAGE_ILLEGAL,
-            "timer messages (properties TIMER_*) are not supported by this version of ringmq",
-        ));
+    if features.is_timer {
+        return Err(illegal("timer messages (properties TIMER_*) are not supported by this version of ringmq".to_string()));
     }
-    Ok(())
+    if is_batch && is_half {
+        return Err(illegal("a batch holds no half messages (property TRAN_MSG)".to_string()));
+    }
+    if is_batch && delay_level > 0 {
+        return Err(illegal("the messages of a batch are not delayed (property DELAY)".to_string()));
+    }
+    Ok(Marks { delay_level, is_half })
 }
 
 /// The id of a stored message: store host and log offset in hex. Source: MessageDecoder.createMessageId.
 pub fn push_message_id(out: &mut String, store_host: SocketAddr, log_offset: u64) {
-    use std::fmt::Write;
-    let written = match store_host {
-        SocketAddr::V4(host) => {
-            write!(out, "{:08X}{:08X}{log_offset:016X}", u32::from(*host.ip()), u32::from(host.port()))
-        }
-        SocketAddr::V6(host) => {
-            write!(out, "{:032X}{:08X}{log_offset:016X}", u128::from(*host.ip()), u32::from(host.port()))
-        }
-    };
-    written.expect("writing to a String");
+    match store_host.ip() {
+        IpAddr::V4(ip) => push_hex(out, &ip.octets()),
+        IpAddr::V6(ip) => push_hex(out, &ip.octets()),
+    }
+    push_hex(out, &u32::from(store_host.port()).to_be_bytes());
+    push_hex(out, &log_offset.to_be_bytes());
+}
+
+/// Two digits a byte, upper case. Once for each message, so not by `format!`.
+fn push_hex(out: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in bytes {
+        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        out.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use super::keys::{BROKER_BLOCKED, BROKER_RETENTION, BROKER_TUNING};
 use super::limits::{Limits, SHARD_COUNT_MAX, default_shard_count};
 use super::machine::Machine;
-use super::setting::{Text, settings};
+use super::setting::{DelayLevels, FlushDiskType, Text, settings};
 use super::{ConfigError, Entry, Known, Notes, Place, Problem, apply, blocked_names, entries, pairs};
+use ringmq_storage::flush::{FlushKeys, PoolSize, Promise};
+use ringmq_storage::index::IndexConfig;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -36,13 +38,33 @@ settings! {
         commit_log_file_bytes: u32 = "mappedFileSizeCommitLog" plain, 1024..=INT_MAX, |_| 1 << 30;
         /// A multiple of 20, rounded up as Java does.
         consume_queue_file_bytes: u32 = "mappedFileSizeConsumeQueue" plain, 20..=INT_MAX, |_| 6_000_000;
+        /// Whether a send is answered before or after the flush that makes it durable.
+        flush_disk_type: FlushDiskType = "flushDiskType" important, (), |_| FlushDiskType::Async;
+        /// A send waits no longer for its flush; 0 does not wait at all.
+        sync_flush_timeout_ms: u32 = "syncFlushTimeout" plain, 0..=INT_MAX, |_| 5000;
         commit_log_flush_interval_ms: u32 = "flushIntervalCommitLog" important, 1..=INT_MAX, |_| 500;
+        commit_log_flush_timed: bool = "flushCommitLogTimed" plain, (), |_| true;
         commit_log_flush_pages_min: u32 = "flushCommitLogLeastPages" plain, 0..=INT_MAX, |_| 4;
         commit_log_flush_thorough_interval_ms: u32 = "flushCommitLogThoroughInterval" plain, 1..=INT_MAX, |_| 10_000;
+        /// Sends are answered when they are in a buffer; with `SYNC_FLUSH` there is none.
+        pool_enable: bool = "transientStorePoolEnable" important, (), |_| false;
+        /// Buffers, each of a log file's size.
+        pool_size: u32 = "transientStorePoolSize" plain, 1..=1024, |_| 5;
+        pool_fast_fail: bool = "fastFailIfNoBufferInStorePool" plain, (), |_| false;
+        commit_interval_ms: u32 = "commitIntervalCommitLog" important, 1..=INT_MAX, |_| 200;
+        commit_pages_min: u32 = "commitCommitLogLeastPages" plain, 0..=INT_MAX, |_| 4;
+        commit_thorough_interval_ms: u32 = "commitCommitLogThoroughInterval" plain, 1..=INT_MAX, |_| 200;
+        consume_queue_flush_pages_min: u32 = "flushConsumeQueueLeastPages" plain, 0..=INT_MAX, |_| 2;
         consume_queue_flush_interval_ms: u32 = "flushIntervalConsumeQueue" plain, 1..=INT_MAX, |_| 1000;
         consume_queue_flush_thorough_interval_ms: u32 =
             "flushConsumeQueueThoroughInterval" plain, 1..=INT_MAX, |_| 60_000;
         crc_check_on_recover: bool = "checkCRCOnRecover" plain, (), |_| true;
+        index_enable: bool = "messageIndexEnable" plain, (), |_| true;
+        index_slot_count: u32 = "maxHashSlotNum" plain, 1..=INT_MAX, |_| 5_000_000;
+        index_item_count: u32 = "maxIndexNum" plain, 2..=INT_MAX, |_| 20_000_000;
+        /// Messages in the answer to a query for a unique key, and to any query.
+        query_count_default: u32 = "defaultQueryMaxNum" plain, 1..=1024, |_| 32;
+        query_count_max: u32 = "maxMsgsNumBatch" plain, 1..=1024, |_| 64;
 
         /// Bytes of a message's body.
         message_bytes_max: u32 = "maxMessageSize" plain, 1..=16_711_680, |_| 4 << 20;
@@ -58,6 +80,14 @@ settings! {
         /// Whether send answers ask clients to trace.
         trace_on: bool = "traceOn" plain, (), |_| true;
         transaction_reject: bool = "rejectTransactionMessage" important, (), |_| false;
+        /// Age from which a producer is asked about a half message.
+        transaction_timeout_ms: u32 = "transactionTimeOut" important, 0..=INT_MAX, |_| 6000;
+        transaction_check_interval_ms: u32 = "transactionCheckInterval" important, 1..=INT_MAX, |_| 60_000;
+        /// Asked so often without an answer, a half message goes to TRANS_CHECK_MAX_TIME_TOPIC.
+        transaction_check_max: u32 = "transactionCheckMax" important, 0..=INT_MAX, |_| 15;
+        delay_levels: DelayLevels = "messageDelayLevel" plain, (),
+            |_| DelayLevels { ms: ringmq_storage::record::properties::DELAYS_MS.to_vec() };
+        delay_offset_flush_interval_ms: u32 = "flushDelayOffsetInterval" plain, 1..=INT_MAX, |_| 10_000;
 
         consumer_offset_flush_interval_ms: u32 = "flushConsumerOffsetInterval" plain, 1..=INT_MAX, |_| 5000;
         long_polling_enable: bool = "longPollingEnable" plain, (), |_| true;
@@ -70,6 +100,9 @@ settings! {
         /// Percent of memory: what lies further back from the log's end is taken to be on disk.
         in_memory_ratio_max_percent: u8 = "accessMessageInMemoryMaxRatio" important, 0..=100, |_| 40;
         slave_read_enable: bool = "slaveReadEnable" plain, (), |_| false;
+        /// Keys, separated by `;`, that UPDATE_BROKER_CONFIG must not change.
+        config_black_list: String = "configBlackList" plain, Text::Line,
+            |_| "configBlackList;brokerConfigPath".to_string();
 
         /// Between 10 and 60 s, as Java clamps it.
         register_interval_ms: u32 = "registerNameServerPeriod" plain, 0..=INT_MAX, |_| 30_000;
@@ -138,9 +171,9 @@ impl BrokerConfig {
             return Err(ConfigError::Values(problems));
         }
         config.complete();
-        config.rules(&entries)?;
         notes.facts = config.facts(machine);
         config.notes = notes;
+        config.rules(&entries)?;
         Ok(config)
     }
 
@@ -173,10 +206,80 @@ impl BrokerConfig {
         if self.store_path_commit_log.to_string_lossy().contains(',') {
             wrong("storePathCommitLog", "one folder: a log over several folders is not built yet");
         }
+        if matches!(self.promise(), Promise::Pool(_)) && self.pool_bytes() > self.notes.memory_bytes / 8 * 7 {
+            let pool = self.pool_bytes() >> 20;
+            let memory = self.notes.memory_bytes >> 20;
+            let allowed = format!(
+                "false, or fewer or smaller buffers: {} of mappedFileSizeCommitLog={} take {pool} MiB, the memory is {memory} MiB",
+                self.pool_size, self.commit_log_file_bytes
+            );
+            wrong("transientStorePoolEnable", &allowed);
+        }
+        let index_bytes = 40 + 4 * u64::from(self.index_slot_count) + 20 * u64::from(self.index_item_count);
+        if index_bytes > u64::from(INT_MAX) {
+            wrong("maxIndexNum", "less: with maxHashSlotNum it makes index files of more than 2147483647 bytes");
+            wrong("maxHashSlotNum", "less: with maxIndexNum it makes index files of more than 2147483647 bytes");
+        }
         if !self.recv_buffer_count.is_power_of_two() {
             wrong("ringmq.recvBufferCount", "a power of two from 8 to 32768");
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigError::Values(problems)) }
+    }
+
+    /// What an answered send may lose.
+    pub fn promise(&self) -> Promise {
+        match self.flush_disk_type {
+            FlushDiskType::Sync => Promise::Sync,
+            FlushDiskType::Async if self.pool_enable => {
+                Promise::Pool(PoolSize { buffer_count: self.pool_size, fast_fail: self.pool_fast_fail })
+            }
+            FlushDiskType::Async => Promise::Async,
+        }
+    }
+
+    /// The intervals and page counts of flushes and commits.
+    pub fn flush_keys(&self) -> FlushKeys {
+        FlushKeys {
+            timed: self.commit_log_flush_timed,
+            interval_ms: u64::from(self.commit_log_flush_interval_ms),
+            least_pages: self.commit_log_flush_pages_min,
+            thorough_interval_ms: u64::from(self.commit_log_flush_thorough_interval_ms),
+            commit_interval_ms: u64::from(self.commit_interval_ms),
+            commit_least_pages: self.commit_pages_min,
+            commit_thorough_interval_ms: u64::from(self.commit_thorough_interval_ms),
+            queue_interval_ms: u64::from(self.consume_queue_flush_interval_ms),
+            queue_least_pages: self.consume_queue_flush_pages_min,
+            queue_thorough_interval_ms: u64::from(self.consume_queue_flush_thorough_interval_ms),
+        }
+    }
+
+    pub fn index(&self) -> IndexConfig {
+        IndexConfig {
+            is_enabled: self.index_enable,
+            slot_count: self.index_slot_count,
+            item_count: self.index_item_count,
+        }
+    }
+
+    /// The promise in one line, for the start.
+    pub fn promise_line(&self) -> String {
+        let flush_ms = self.commit_log_flush_interval_ms;
+        match self.promise() {
+            Promise::Async => format!(
+                "flush mode ASYNC_FLUSH: a killed process loses nothing that was answered; a power loss loses what was \
+                 answered in the last {flush_ms} ms or so"
+            ),
+            Promise::Pool(pool) => format!(
+                "flush mode ASYNC_FLUSH with {} buffers of the transient store pool: a killed process loses what was \
+                 answered in the last {} ms or so, a power loss {flush_ms} ms more",
+                pool.buffer_count, self.commit_interval_ms
+            ),
+            Promise::Sync => format!(
+                "flush mode SYNC_FLUSH: nothing that was answered with 0 is lost, neither by a killed process nor by a \
+                 power loss (with WAIT=false a power loss may lose it); code 10 after {} ms",
+                self.sync_flush_timeout_ms
+            ),
+        }
     }
 
     /// What is worth saying at start though every value is allowed.
@@ -198,6 +301,20 @@ impl BrokerConfig {
                 self.broker_ip1
             ));
         }
+        if self.pool_enable && self.flush_disk_type == FlushDiskType::Sync {
+            facts.push(
+                "transientStorePoolEnable=true has no effect with flushDiskType=SYNC_FLUSH: the pool is not used"
+                    .to_string(),
+            );
+        }
+        if matches!(self.promise(), Promise::Pool(_)) && self.pool_bytes() > machine.memory_bytes / 2 {
+            facts.push(format!(
+                "the transient store pool may take {} MiB of the {} MiB of memory: set a smaller transientStorePoolSize or \
+                 mappedFileSizeCommitLog if other things need it",
+                self.pool_bytes() >> 20,
+                machine.memory_bytes >> 20
+            ));
+        }
         if self.message_bytes_max > self.commit_log_file_bytes {
             facts.push(format!(
                 "maxMessageSize={} is more than a log file holds (mappedFileSizeCommitLog={}): larger messages are refused",
@@ -205,6 +322,10 @@ impl BrokerConfig {
             ));
         }
         facts
+    }
+
+    fn pool_bytes(&self) -> u64 {
+        u64::from(self.pool_size) * u64::from(self.commit_log_file_bytes)
     }
 
     /// One line each, for the start.
@@ -302,6 +423,11 @@ mod tests {
             ("compressedRegister", "false"),
             ("slaveReadEnable", "false"),
             ("rejectTransactionMessage", "false"),
+            ("transactionTimeOut", "6000"),
+            ("transactionCheckInterval", "60000"),
+            ("transactionCheckMax", "15"),
+            ("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"),
+            ("flushDelayOffsetInterval", "10000"),
             ("serverChannelMaxIdleTimeSeconds", "120"),
             ("checkCRCOnRecover", "true"),
             ("brokerRole", "ASYNC_MASTER"),
@@ -347,14 +473,14 @@ mod tests {
 
     #[test]
     fn every_bad_value_is_named_with_its_place_and_what_is_allowed() {
-        let text = "\nlistenPort=2\nautoCreateTopicEnable=yes\nmaxMessageSize=\nflushDiskType=SYNC_FLUSH\n";
+        let text = "\nlistenPort=2\nautoCreateTopicEnable=yes\nmaxMessageSize=\nbrokerRole=SLAVE\n";
         let all = refused(text);
         let lines: Vec<&str> = all.lines().collect();
         assert_eq!(lines.len(), 4, "{all}");
         assert_eq!(lines[0], "broker.conf:2: listenPort=2: allowed is a whole number from 3 to 65534");
         assert_eq!(lines[1], "broker.conf:3: autoCreateTopicEnable=yes: allowed is true or false");
         assert!(lines[2].starts_with("broker.conf:4: maxMessageSize=: allowed is"));
-        assert!(lines[3].starts_with("broker.conf:5: flushDiskType=SYNC_FLUSH is not possible: synchronous flush"));
+        assert!(lines[3].starts_with("broker.conf:5: brokerRole=SLAVE is not possible: replication"));
         for text in [
             "storePathCommitLog=/a,/b",
             "ringmq.recvBufferCount=100",

@@ -53,6 +53,69 @@ macro_rules! number {
 }
 number! { u8 u16 u32 u64 }
 
+/// `flushDiskType`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushDiskType {
+    Async,
+    Sync,
+}
+
+impl Setting for FlushDiskType {
+    type Rule = ();
+    fn parse(text: &str, (): &()) -> Option<FlushDiskType> {
+        match text {
+            _ if text.eq_ignore_ascii_case("ASYNC_FLUSH") => Some(FlushDiskType::Async),
+            _ if text.eq_ignore_ascii_case("SYNC_FLUSH") => Some(FlushDiskType::Sync),
+            _ => None,
+        }
+    }
+    fn allowed((): &()) -> String {
+        "ASYNC_FLUSH or SYNC_FLUSH".to_string()
+    }
+    fn show(&self) -> String {
+        match self {
+            FlushDiskType::Async => "ASYNC_FLUSH",
+            FlushDiskType::Sync => "SYNC_FLUSH",
+        }
+        .to_string()
+    }
+}
+
+/// Times of the delay levels in ms, from level 1 on: `1s 5s 10s 30s 1m 2h 1d`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DelayLevels {
+    pub ms: Vec<i64>,
+}
+
+/// Each level is a queue of the schedule topic and a task.
+const DELAY_LEVELS_MAX: usize = 1000;
+const DELAY_MS_MAX: i64 = 100 * 365 * 86_400_000;
+const DELAY_UNITS: [(char, i64); 4] = [('d', 86_400_000), ('h', 3_600_000), ('m', 60_000), ('s', 1000)];
+
+impl Setting for DelayLevels {
+    type Rule = ();
+    fn parse(text: &str, (): &()) -> Option<DelayLevels> {
+        let level = |level: &str| {
+            let (unit, unit_ms) = DELAY_UNITS.into_iter().find(|(unit, _)| level.ends_with(*unit))?;
+            let count: u32 = level.strip_suffix(unit)?.parse().ok()?;
+            i64::from(count).checked_mul(unit_ms).filter(|ms| *ms <= DELAY_MS_MAX)
+        };
+        let ms: Option<Vec<i64>> = text.split_ascii_whitespace().map(level).collect();
+        ms.filter(|ms| (1..=DELAY_LEVELS_MAX).contains(&ms.len())).map(|ms| DelayLevels { ms })
+    }
+    fn allowed((): &()) -> String {
+        format!("1 to {DELAY_LEVELS_MAX} times separated by blanks, each a number and one of s, m, h, d: 1s 5s 1m 2h")
+    }
+    fn show(&self) -> String {
+        let level = |ms: &i64| {
+            let unit = DELAY_UNITS.iter().find(|(_, unit_ms)| *ms > 0 && ms % unit_ms == 0);
+            let (unit, unit_ms) = unit.unwrap_or(&('s', 1000));
+            format!("{}{unit}", ms / unit_ms)
+        };
+        self.ms.iter().map(level).collect::<Vec<String>>().join(" ")
+    }
+}
+
 /// The shapes a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
@@ -208,6 +271,27 @@ pub(super) use settings;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delay_levels_are_times_with_units() {
+        for (text, want) in [
+            ("1s", Some(&[1_000][..])),
+            ("0s 90m  2h\t3d", Some(&[0, 5_400_000, 7_200_000, 259_200_000])),
+            ("", None),
+            (" ", None),
+            ("1", None),
+            ("s", None),
+            ("-1s", None),
+            ("1w", None),
+            ("1.5s", None),
+            ("99999999999d", None),
+        ] {
+            assert_eq!(DelayLevels::parse(text, &()).map(|levels| levels.ms).as_deref(), want, "{text:?}");
+        }
+        let default = DelayLevels { ms: ringmq_storage::record::properties::DELAYS_MS.to_vec() };
+        assert_eq!(default.show(), "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h");
+        assert_eq!(DelayLevels::parse("0s 61s 24h", &()).unwrap().show(), "0s 61s 1d");
+    }
 
     #[test]
     fn each_type_takes_its_values_and_no_others() {

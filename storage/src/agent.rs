@@ -1,18 +1,18 @@
-//! What the background loops do in one turn: the flush agent for the log, the file agent for everything else.
+//! What the background loops do in one turn: the flush and the commit agent for the log, the file agent for the rest.
 //!
 //! ```text
-//! flush    every flush interval: enough pages, or the thorough interval over  → fdatasync, `flushed`
+//! flush    async: every flush interval, when there are enough pages or the thorough interval is over → fdatasync
+//!          sync: as soon as something was appended; what comes meanwhile is the next flush's
+//! commit   with a pool: every commit interval, likewise → buffers into the log files, page cache
 //! files    next log file ahead · every queue interval: tails → queue files · every thorough interval: a round
 //! round    store time T taken → all tails filed → every dirty queue file synced, some each turn → checkpoint says T
 //! ```
 //! An agent with nothing to do marks itself idle; the first append after that wakes it, the following ones do not: a
 //! wake-up costs more than a message.
-//! Source: FlushRealTimeService, FlushConsumeQueueService.
+//! Source: FlushRealTimeService, CommitRealTimeService, GroupCommitService, FlushConsumeQueueService.
 
-use crate::checkpoint::Checkpoint;
-use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
-use crate::store::{Store, StoreConfig};
+use crate::store::Store;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,6 +20,11 @@ use std::time::Duration;
 
 /// Longest time an idle agent asks for.
 const IDLE_MS: u64 = 60_000;
+/// How long a record waits for the index, at most, when nobody asks for its key.
+const INDEX_INTERVAL_MS: u64 = 100;
+/// Slices of the log indexed in one turn, and in one with a flush round or the end.
+const INDEX_SLICES_MAX: usize = 32;
+const INDEX_SLICES_MAX_OF_ROUND: usize = 4096;
 /// Queues synced in one turn, so that the next log file is never long in coming.
 const SYNC_COUNT_MAX: usize = 64;
 
@@ -91,34 +96,88 @@ impl FlushAgent {
         FlushAgent { last_pass_ms: now_ms, last_flush_ms: now_ms }
     }
 
-    pub fn turn(
-        &mut self,
-        config: &StoreConfig,
-        log: &CommitLog,
-        checkpoint: &Checkpoint,
-        waiter: &Waiter,
-        now_ms: u64,
-    ) -> u64 {
+    pub fn turn(&mut self, store: &Store, now_ms: u64) -> u64 {
+        let (log, waiter, keys) = (&store.log, &store.flush_waiter, store.keys());
         waiter.begin();
-        let is_dirty = || log.written() > log.flushed() && !log.is_flush_failed();
+        let is_dirty = || log.committed() > log.flushed() && !log.is_flush_failed();
+        if log.is_sync() {
+            if is_dirty() {
+                FlushAgent::flush(store);
+            }
+            waiter.rest(is_dirty);
+            return if is_dirty() { 0 } else { IDLE_MS };
+        }
         if is_dirty() {
-            let left = left_ms(now_ms, self.last_pass_ms, config.flush_interval_ms);
-            if left > 0 {
+            let left = left_ms(now_ms, self.last_pass_ms, keys.interval_ms);
+            if keys.timed && left > 0 {
                 return left;
             }
             self.last_pass_ms = now_ms;
-            let is_thorough = left_ms(now_ms, self.last_flush_ms, config.flush_thorough_interval_ms) == 0;
-            if !is_thorough && log.is_little_unflushed(u64::from(config.flush_least_pages)) {
-                return config.flush_interval_ms;
+            let thorough_left = left_ms(now_ms, self.last_flush_ms, keys.thorough_interval_ms);
+            if thorough_left > 0 && log.is_little_unflushed(u64::from(keys.least_pages)) {
+                if !keys.timed {
+                    // Idle in name: the next append looks whether the pages are enough now.
+                    waiter.rest(|| false);
+                }
+                return keys.interval_ms.min(thorough_left);
             }
             self.last_flush_ms = now_ms;
-            // An error has been told and has stopped the log.
-            if let Ok(Some(store_timestamp)) = log.flush() {
-                checkpoint.advance_log(store_timestamp);
-            }
+            FlushAgent::flush(store);
         }
         waiter.rest(is_dirty);
-        if is_dirty() { config.flush_interval_ms } else { IDLE_MS }
+        if is_dirty() { keys.interval_ms } else { IDLE_MS }
+    }
+
+    fn flush(store: &Store) {
+        // An error has been told and has stopped the log.
+        if let Ok(Some(store_timestamp)) = store.log.flush() {
+            store.checkpoint.advance_log(store_timestamp);
+        }
+    }
+}
+
+pub(crate) struct CommitAgent {
+    last_pass_ms: u64,
+    last_commit_ms: u64,
+    is_failing: bool,
+}
+
+impl CommitAgent {
+    pub fn new(now_ms: u64) -> CommitAgent {
+        CommitAgent { last_pass_ms: now_ms, last_commit_ms: now_ms, is_failing: false }
+    }
+
+    pub fn turn(&mut self, store: &Store, now_ms: u64) -> u64 {
+        let (log, waiter, keys) = (&store.log, &store.commit_waiter, store.keys());
+        waiter.begin();
+        log.populate_buffers();
+        let is_dirty = || log.written() > log.committed();
+        if is_dirty() {
+            let left = left_ms(now_ms, self.last_pass_ms, keys.commit_interval_ms);
+            let is_urgent = log.is_pool_exhausted() && !self.is_failing;
+            if left > 0 && !is_urgent {
+                return left;
+            }
+            self.last_pass_ms = now_ms;
+            let is_thorough = left_ms(now_ms, self.last_commit_ms, keys.commit_thorough_interval_ms) == 0;
+            if !is_thorough && log.is_little_uncommitted(u64::from(keys.commit_least_pages)) {
+                return keys.commit_interval_ms;
+            }
+            self.last_commit_ms = now_ms;
+            match log.commit() {
+                Ok(_) => self.is_failing = false,
+                Err(e) => {
+                    if !self.is_failing {
+                        tracing::error!(error = %e, "messages in the transient store pool can not be written, trying on");
+                    }
+                    self.is_failing = true;
+                    return keys.commit_interval_ms;
+                }
+            }
+            store.flush_waiter.wake_if_idle();
+        }
+        waiter.rest(is_dirty);
+        if is_dirty() { keys.commit_interval_ms } else { IDLE_MS }
     }
 }
 
@@ -134,6 +193,9 @@ pub(crate) struct FileAgent {
     is_ahead_missing: bool,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
+    /// The index could not be written when it was tried last.
+    is_index_failing: bool,
+    log_min: u64,
     buffer: Vec<u8>,
 }
 
@@ -157,6 +219,8 @@ impl FileAgent {
             last_round_ms: now_ms,
             is_ahead_missing: false,
             is_sync_failed: false,
+            is_index_failing: false,
+            log_min: 0,
             buffer: Vec::new(),
         }
     }
@@ -166,11 +230,15 @@ impl FileAgent {
         let next_ms = [
             self.ahead_turn(store),
             FileAgent::remove_discarded(store),
+            self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
             self.round_turn(store, now_ms),
         ];
         if self.unfiled.is_empty() {
-            store.files_waiter.rest(|| !store.reported.lock().unwrap_or_else(PoisonError::into_inner).is_empty());
+            store.files_waiter.rest(|| {
+                let has_reports = !store.reported.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+                has_reports || store.index.is_behind(&store.log)
+            });
         }
         next_ms.into_iter().fold(IDLE_MS, u64::min)
     }
@@ -187,13 +255,36 @@ impl FileAgent {
         IDLE_MS
     }
 
+    /// Puts what was appended since into the index. Returns ms until it wants to go on.
+    fn index_turn(&mut self, store: &Store, now_ms: u64, slices_max: usize) -> u64 {
+        let log_min = store.log.min();
+        if log_min != self.log_min {
+            self.log_min = log_min;
+            store.index.remove_before(log_min);
+        }
+        match store.index.build(&store.log, &store.checkpoint, now_ms, slices_max) {
+            Ok(is_complete) => {
+                self.is_index_failing = false;
+                let is_quiet = self.unfiled.is_empty() && is_complete;
+                if is_quiet { IDLE_MS } else if is_complete { INDEX_INTERVAL_MS } else { 0 }
+            }
+            Err(e) => {
+                if !self.is_index_failing {
+                    tracing::error!(error = %e, "keys can not be put into the index, trying on; queries do not see them");
+                }
+                self.is_index_failing = true;
+                1000
+            }
+        }
+    }
+
     fn tails_turn(&mut self, store: &Store, now_ms: u64) -> u64 {
         self.collect(store);
         if self.unfiled.is_empty() {
             self.file_due_ms = None;
             return IDLE_MS;
         }
-        let interval_ms = store.config.queue_flush_interval_ms;
+        let interval_ms = store.keys().queue_interval_ms;
         let due_ms = *self.file_due_ms.get_or_insert(now_ms + interval_ms);
         let is_due = now_ms >= due_ms || due_ms > now_ms + interval_ms;
         if is_due || store.room.pending.load(Ordering::Relaxed) > FileAgent::PENDING_COUNT_WAKE {
@@ -216,8 +307,14 @@ impl FileAgent {
         let mut result = Ok(());
         for queue in std::mem::take(&mut self.unfiled) {
             match queue.file_tail(&mut self.buffer) {
-                Ok(true) => self.unsynced.push(queue),
-                Ok(false) => {}
+                Ok(is_dirty) => {
+                    if queue.is_reported() {
+                        self.unfiled.push(Arc::clone(&queue));
+                    }
+                    if is_dirty {
+                        self.unsynced.push(queue);
+                    }
+                }
                 Err(e) => {
                     result = Err(with_path(&e, &queue));
                     self.unfiled.push(queue);
@@ -233,20 +330,20 @@ impl FileAgent {
             return IDLE_MS;
         }
         if self.round.is_none() {
-            if self.unsynced.is_empty() {
+            if self.unsynced.is_empty() && !store.index.is_dirty() {
                 return IDLE_MS;
             }
-            let left = left_ms(now_ms, self.last_round_ms, store.config.queue_flush_thorough_interval_ms);
+            let left = left_ms(now_ms, self.last_round_ms, store.keys().queue_thorough_interval_ms);
             if left > 0 {
                 return left;
             }
             self.last_round_ms = now_ms;
             if let Err(e) = self.begin_round(store) {
                 tracing::error!(error = %e, "no flush round of the consume queues");
-                return store.config.queue_flush_interval_ms;
+                return store.keys().queue_interval_ms;
             }
         }
-        match self.sync_some(store, SYNC_COUNT_MAX) {
+        match self.sync_some(store, SYNC_COUNT_MAX, now_ms) {
             Ok(true) => IDLE_MS,
             Ok(false) => 1,
             Err(e) => {
@@ -257,8 +354,8 @@ impl FileAgent {
     }
 
     fn begin_round(&mut self, store: &Store) -> io::Result<()> {
-        // Taken before the tails: every record up to this time has its entry in one of them or in a file.
-        let store_timestamp = store.log.store_timestamp();
+        // Taken before the tails: every record up to this time has its entry in one of them or in a file, and is visible.
+        let store_timestamp = store.log.visible_timestamp();
         self.file_tails(store)?;
         let mut queues = self.round.take().map_or(Vec::new(), |round| round.queues);
         queues.append(&mut self.unsynced);
@@ -267,7 +364,7 @@ impl FileAgent {
     }
 
     /// Syncs up to `count_max` queues of the round. `true` when it is complete and the checkpoint is written.
-    fn sync_some(&mut self, store: &Store, count_max: usize) -> io::Result<bool> {
+    fn sync_some(&mut self, store: &Store, count_max: usize, now_ms: u64) -> io::Result<bool> {
         let Some(round) = &mut self.round else {
             return Ok(true);
         };
@@ -281,8 +378,15 @@ impl FileAgent {
         if rest > 0 {
             return Ok(false);
         }
-        store.checkpoint.advance_queues(round.store_timestamp);
+        let store_timestamp = round.store_timestamp;
         self.round = None;
+        // A Java broker that finds the store after a kill puts into the index what it reads of the log, from the
+        // checkpoint on: the index must reach there. One that can not be written holds nothing up.
+        self.index_turn(store, now_ms, INDEX_SLICES_MAX_OF_ROUND);
+        if let Err(e) = store.index.file(&store.checkpoint) {
+            tracing::error!(error = %e, "the index can not be flushed; a start after a crash will mend it");
+        }
+        store.checkpoint.advance_queues(store_timestamp);
         store.checkpoint.write()?;
         Ok(true)
     }
@@ -299,13 +403,16 @@ impl FileAgent {
     }
 
     /// Everything that appends have left to the agent, durable. The log takes no more appends.
-    pub fn finish(&mut self, store: &Store) -> io::Result<()> {
+    pub fn finish(&mut self, store: &Store, now_ms: u64) -> io::Result<()> {
         assert!(store.log.is_stopped());
         if self.is_sync_failed {
             return Err(io::Error::other("a flush of the consume queues has failed before"));
         }
         self.begin_round(store)?;
-        self.sync_some(store, usize::MAX)?;
+        // What is left even so is built by the next start.
+        store.index.build(&store.log, &store.checkpoint, now_ms, INDEX_SLICES_MAX_OF_ROUND)?;
+        store.index.file(&store.checkpoint)?;
+        self.sync_some(store, usize::MAX, now_ms)?;
         Ok(())
     }
 }

@@ -8,6 +8,11 @@
 //! Medium "write": the turn's batch lies encoded in its own buffer and goes into the page cache by one `pwrite` for each
 //! file it touches; readers use a shared mapping, which sees the page cache. What is written survives a kill.
 //!
+//! With the transient store pool the batch goes into a lent buffer instead, and `commit` writes it to the file.
+//!
+//! What consumers may see is decided by the promise (see `flush`). Where that is not what is `written`, the new ends of
+//! queues wait in a row in log order, and are published when the mark that decides has passed them.
+//!
 //! One writer at a time, behind the gate. It gives the offsets and the store time, so that log order, queue order and
 //! time order are one. Readers take the list of files once and see what is below `written`.
 //!
@@ -19,9 +24,12 @@ use crate::append::{AppendBatch, AppendOutcome};
 use crate::consume_queue::ConsumeQueue;
 use crate::disk::Disk;
 use crate::error::AppendError;
+use crate::flush::Promise;
 use crate::mapped_file::{MappedFile, file_name};
 use crate::record::decode::{Checked, check};
 use crate::record::layout::{BLANK_BYTES, blank};
+use crate::transient_pool::TransientPool;
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -49,9 +57,20 @@ pub(crate) struct LogPlace {
 
 pub(crate) struct CommitLog {
     place: LogPlace,
+    promise: Promise,
+    /// With [`Promise::Pool`].
+    pool: Option<TransientPool>,
     files: RwLock<Files>,
     written: AtomicU64,
+    /// Counts with a pool only.
+    committed: AtomicU64,
     flushed: AtomicU64,
+    /// Ends of queues that are not visible yet, in log order. Empty where all that is written is visible.
+    unpublished: Mutex<VecDeque<Unpublished>>,
+    /// As `store_timestamp`, of what is visible.
+    published_timestamp: AtomicU64,
+    /// Queues that have grown while somebody waited for them.
+    arrived: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Store time of the newest record; published after `written` and after the queue entries.
     store_timestamp: AtomicU64,
     gate: Mutex<Gate>,
@@ -63,6 +82,13 @@ pub(crate) struct CommitLog {
     /// A flush failed or the store is closed: no write any more.
     is_stopped: AtomicBool,
     stop_reason: Mutex<String>,
+}
+
+/// `max` of `queue` becomes `next` when the mark that decides passes `log_end`.
+struct Unpublished {
+    log_end: u64,
+    queue: Arc<ConsumeQueue>,
+    next: u64,
 }
 
 /// What the one writer owns.
@@ -92,9 +118,15 @@ impl CommitLog {
         let file = files.last().filter(|file| end < file.end()).cloned();
         CommitLog {
             place,
+            promise: Promise::Async,
+            pool: None,
             files: RwLock::new(files.into()),
             written: AtomicU64::new(end),
+            committed: AtomicU64::new(end),
             flushed: AtomicU64::new(end),
+            unpublished: Mutex::default(),
+            published_timestamp: AtomicU64::new(store_timestamp),
+            arrived: Mutex::default(),
             store_timestamp: AtomicU64::new(store_timestamp),
             gate: Mutex::new(Gate { file, end, store_timestamp, stale_end: 0 }),
             ahead: Mutex::new(Ahead::None),
@@ -106,6 +138,12 @@ impl CommitLog {
         }
     }
 
+    /// The same log with another promise than [`Promise::Async`].
+    pub fn with_promise(self, promise: Promise, pool: Option<TransientPool>) -> CommitLog {
+        assert_eq!(matches!(promise, Promise::Pool(_)), pool.is_some());
+        CommitLog { promise, pool, ..self }
+    }
+
     pub fn min(&self) -> u64 {
         self.files().first().map_or(self.written(), |file| file.start)
     }
@@ -115,13 +153,37 @@ impl CommitLog {
         self.written.load(Ordering::Acquire)
     }
 
+    /// What is in the page cache.
+    pub fn committed(&self) -> u64 {
+        if self.pool.is_some() { self.committed.load(Ordering::Acquire) } else { self.written() }
+    }
+
     pub fn flushed(&self) -> u64 {
         self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Log offset below which consumers see everything.
+    pub fn visible(&self) -> u64 {
+        if self.is_sync() { self.flushed() } else { self.committed() }
+    }
+
+    pub fn is_sync(&self) -> bool {
+        self.promise == Promise::Sync
+    }
+
+    /// Consumers see what is written.
+    pub fn is_visible_at_once(&self) -> bool {
+        self.promise == Promise::Async
     }
 
     /// Every record stored earlier lies below `written` as read after this, and has its entry in a tail.
     pub fn store_timestamp(&self) -> u64 {
         self.store_timestamp.load(Ordering::Acquire)
+    }
+
+    /// Every record stored earlier is visible, as far as it ever will be.
+    pub fn visible_timestamp(&self) -> u64 {
+        if self.is_visible_at_once() { self.store_timestamp() } else { self.published_timestamp.load(Ordering::Acquire) }
     }
 
     pub fn files(&self) -> Files {
@@ -217,8 +279,20 @@ impl CommitLog {
         batch.finish(units_placed);
         if units_placed > 0 {
             gate.store_timestamp = store_timestamp;
-            self.written.store(gate.end, Ordering::Release);
-            publish_entries(batch, units_placed, successor, report);
+            if !self.is_visible_at_once() {
+                // Before `written`: the flush that covers the records finds their queues here.
+                let mut unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner);
+                enter_entries(batch, units_placed, successor, report, &mut |queue, next, log_end| {
+                    unpublished.push_back(Unpublished { log_end, queue: Arc::clone(queue), next });
+                });
+            }
+        }
+        // A file may have ended without a record in the next one.
+        self.written.store(gate.end, Ordering::Release);
+        if units_placed > 0 {
+            if self.is_visible_at_once() {
+                enter_entries(batch, units_placed, successor, report, &mut |queue, next, _| queue.publish(next));
+            }
             // `max` is published: whoever reads `waiters` after this call misses no holder that did not see it.
             fence(Ordering::SeqCst);
             self.store_timestamp.store(store_timestamp, Ordering::Release);
@@ -239,7 +313,7 @@ impl CommitLog {
     fn write_or_note(&self, gate: &mut Gate, bytes: &[u8]) -> Result<(), AppendError> {
         let file = gate.file.as_ref().expect("units were placed in it");
         let position = gate.end - file.start;
-        let Err(e) = file.file.write_at(position, bytes) else {
+        let Err(e) = file.write(position, bytes) else {
             return Ok(());
         };
         tracing::error!(path = %file.path.display(), position, bytes = bytes.len(), error = %e, "write failed");
@@ -264,29 +338,70 @@ impl CommitLog {
             return Err(AppendError::TooLarge { bytes: unit_bytes, max });
         }
         let start = gate.file.as_ref().map_or(gate.end, |file| file.end());
-        let next = self.take_file(start)?;
-        let left = u32::try_from(start - gate.end).expect("a file is smaller than 4 GiB");
-        // Too little for a blank record is left only where another writer than ours and Java's was: readers know.
-        if gate.file.is_some()
-            && left as usize >= BLANK_BYTES
-            && let Err(e) = self.write_or_note(gate, &blank(left))
-        {
+        let mut buffer = None;
+        if let Some(pool) = &self.pool {
+            buffer = pool.take();
+            if buffer.is_none() && pool.is_fast_fail {
+                // With its end the current file can be committed, and its buffer comes back.
+                self.end_file(gate)?;
+                return Err(AppendError::Busy);
+            }
+        }
+        let next = match self.take_file(start) {
+            Ok(next) => next,
+            Err(e) => {
+                if let (Some(pool), Some(buffer)) = (&self.pool, buffer) {
+                    pool.give_back(buffer);
+                }
+                return Err(e);
+            }
+        };
+        // The name comes last: an end without a next file is no fault, a next file without records is one for Java.
+        let named = self.end_file(gate).and_then(|()| next.name().map_err(|e| self.no_file(start, &e)));
+        if let Err(e) = named {
             *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
+            if let (Some(pool), Some(buffer)) = (&self.pool, buffer) {
+                pool.give_back(buffer);
+            }
             return Err(e);
         }
-        if let Some(file) = &gate.file {
-            file.publish_written(file.bytes);
+        if let Some(buffer) = buffer {
+            next.lend(buffer);
         }
-        gate.end = start;
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         *files = files.iter().cloned().chain([Arc::clone(&next)]).collect();
         drop(files);
-        self.written.store(start, Ordering::Release);
         gate.file = Some(next);
         self.is_ahead_settled.store(false, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Puts a blank record behind the last one of the current file, which then takes nothing more.
+    fn end_file(&self, gate: &mut Gate) -> Result<(), AppendError> {
+        let Some(file) = gate.file.clone() else {
+            return Ok(());
+        };
+        let left = u32::try_from(file.end() - gate.end).expect("a file is smaller than 4 GiB");
+        let mut data_end = gate.end - file.start;
+        // Too little for a blank record is left only where another writer than ours and Java's was: readers know.
+        if left as usize >= BLANK_BYTES {
+            self.write_or_note(gate, &blank(left))?;
+            data_end += BLANK_BYTES as u64;
+        }
+        file.publish_end(data_end);
+        gate.end = file.end();
+        gate.file = None;
+        Ok(())
+    }
+
+    fn no_file(&self, start: u64, error: &io::Error) -> AppendError {
+        match error.raw_os_error() {
+            Some(nix::libc::ENOSPC | nix::libc::EDQUOT) => not_writable(error),
+            _ => AppendError::NoFile(format!("{}: {error}", self.place.dir.join(file_name(start)).display())),
+        }
+    }
+
+    /// The file that begins at `start`, without a name.
     fn take_file(&self, start: u64) -> Result<Arc<MappedFile>, AppendError> {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*ahead, Ahead::Making) {
@@ -295,30 +410,23 @@ impl CommitLog {
             ahead =
                 self.ahead_made.wait_timeout_while(ahead, wait, is_making).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let no_file = |e: io::Error| match e.raw_os_error() {
-            Some(nix::libc::ENOSPC | nix::libc::EDQUOT) => not_writable(&e),
-            _ => AppendError::NoFile(format!("{}: {e}", self.place.dir.join(file_name(start)).display())),
-        };
         match std::mem::replace(&mut *ahead, Ahead::None) {
             // One that was begun while an append made its own has the same start as that and is of no use.
-            Ahead::Made(file) if file.start == start => {
-                file.name().map_err(no_file)?;
-                Ok(file)
-            }
+            Ahead::Made(file) if file.start == start => Ok(file),
             Ahead::Making => {
                 *ahead = Ahead::Making;
                 Err(AppendError::NoFile(format!("the log file at {start} is not ready after {FILE_WAIT_MS_MAX} ms")))
             }
             Ahead::None | Ahead::Made(_) => {
                 tracing::debug!(start, "no log file was ready, made in the append");
-                self.create_file(start).map_err(no_file)
+                self.create_file(start).map_err(|e| self.no_file(start, &e))
             }
         }
     }
 
     fn create_file(&self, start: u64) -> io::Result<Arc<MappedFile>> {
         let LogPlace { disk, dir, staging, file_bytes } = &self.place;
-        MappedFile::create(&**disk, dir, staging, start, *file_bytes).map(Arc::new)
+        MappedFile::create_nameless(&**disk, dir, staging, start, *file_bytes).map(Arc::new)
     }
 }
 
@@ -364,12 +472,14 @@ fn take_back_units(batch: &AppendBatch, units: Range<usize>, successor: Successo
     }
 }
 
-/// Entries into the tails, then `max`: the records become visible. Neighbours of one queue share a lock.
-fn publish_entries(
+/// Entries into the tails; `entered` is told how far each queue goes now, and where the log ends there. Neighbours of one
+/// queue share a lock.
+fn enter_entries(
     batch: &AppendBatch,
     units_placed: usize,
     successor: Successor<'_>,
     report: &mut dyn FnMut(&Arc<ConsumeQueue>),
+    entered: &mut dyn FnMut(&Arc<ConsumeQueue>, u64, u64),
 ) {
     let mut first = 0;
     while first < units_placed {
@@ -377,7 +487,10 @@ fn publish_entries(
         let end = (first..units_placed).find(is_other).unwrap_or(units_placed);
         with_queue(batch.queue(first), successor, |queue| {
             let is_news = queue.append((first..end).flat_map(|index| batch.entries(index)));
-            queue.publish_max();
+            // Not the queue's next offset: later units of this batch may have been given some already.
+            if let Some((queue_offset, entry)) = (first..end).rev().find_map(|index| batch.entries(index).last()) {
+                entered(queue, queue_offset + 1, entry.log_end());
+            }
             if is_news {
                 report(queue);
             }
@@ -431,7 +544,92 @@ impl CommitLog {
         result
     }
 
-    /// fdatasync of what is written and not flushed. Nothing to do: `None`; else the store time up to which the log is
+    /// Whether an append finds no buffer of the pool where it needs one, and until when nothing is appended.
+    pub fn is_pool_exhausted(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.is_fast_fail && pool.free_count() == 0)
+    }
+
+    /// Writes what lies in buffers of the pool to the files. `false`: nothing was there.
+    ///
+    /// # Errors
+    /// What the disk answers. The buffers keep what was not written; call again.
+    pub fn commit(&self) -> io::Result<bool> {
+        let Some(pool) = &self.pool else { return Ok(false) };
+        let store_timestamp = self.store_timestamp();
+        let written = self.written();
+        if written == self.committed() {
+            return Ok(false);
+        }
+        let mut result = Ok(true);
+        for file in self.files().iter() {
+            if file.end() <= self.committed() || file.start >= written {
+                continue;
+            }
+            let end = written.min(file.end());
+            if let Err(e) = file.commit(end - file.start) {
+                result = Err(io::Error::new(e.kind(), format!("{}: {e}", file.path.display())));
+                break;
+            }
+            self.committed.store(end, Ordering::Release);
+            if let Some(buffer) = file.take_buffer() {
+                pool.give_back(buffer);
+            }
+        }
+        self.publish(self.committed());
+        if result.is_ok() {
+            self.published_timestamp.fetch_max(store_timestamp, Ordering::AcqRel);
+        }
+        result
+    }
+
+    /// Pages of the buffers that are written to next.
+    pub fn populate_buffers(&self) {
+        if let Some(pool) = &self.pool {
+            if let Some(file) = self.files().last() {
+                file.populate_buffer();
+            }
+            pool.populate_next();
+        }
+    }
+
+    /// Whether fewer than `pages` whole pages wait for a commit and no full file does.
+    pub fn is_little_uncommitted(&self, pages: u64) -> bool {
+        self.is_little(self.written(), self.committed(), pages)
+    }
+
+    /// Everything below `visible` can be seen by consumers.
+    fn publish(&self, visible: u64) {
+        let mut moved: Vec<Arc<ConsumeQueue>> = Vec::new();
+        {
+            let mut unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner);
+            while let Some(Unpublished { queue, next, .. }) =
+                unpublished.pop_front_if(|unpublished| unpublished.log_end <= visible)
+            {
+                queue.publish(next);
+                if !moved.last().is_some_and(|last| Arc::ptr_eq(last, &queue)) {
+                    moved.push(queue);
+                }
+            }
+        }
+        // As behind an append: either a holder sees the new `max` or this sees its bit.
+        fence(Ordering::SeqCst);
+        moved.retain(|queue| queue.waiters.load(Ordering::SeqCst) != 0);
+        if !moved.is_empty() {
+            self.arrived.lock().unwrap_or_else(PoisonError::into_inner).append(&mut moved);
+        }
+    }
+
+    /// Queues that have become longer for consumers while somebody waited for them, since the last call.
+    pub fn take_arrived(&self) -> Vec<Arc<ConsumeQueue>> {
+        std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Why nothing is flushed any more.
+    pub fn flush_failure(&self) -> Option<String> {
+        self.is_flush_failed().then(|| self.stop_reason())
+    }
+
+    /// fdatasync of what is committed and not flushed. Nothing to do: `None`; else the store time up to which the log is
     /// durable.
     ///
     /// # Errors
@@ -440,27 +638,39 @@ impl CommitLog {
         if self.is_flush_failed() {
             return Err(io::Error::other(self.stop_reason()));
         }
-        let store_timestamp = self.store_timestamp();
-        let written = self.written();
-        if written == self.flushed() {
+        let store_timestamp = if self.pool.is_some() { self.visible_timestamp() } else { self.store_timestamp() };
+        let committed = self.committed();
+        if committed == self.flushed() {
             return Ok(None);
         }
+        let result = self.flush_to(committed);
+        if self.is_sync() {
+            self.publish(self.flushed());
+            if result.is_ok() {
+                self.published_timestamp.fetch_max(store_timestamp, Ordering::AcqRel);
+            }
+        }
+        result.map(|()| Some(store_timestamp))
+    }
+
+    fn flush_to(&self, committed: u64) -> io::Result<()> {
         for file in self.files().iter() {
-            if file.end() <= self.flushed() || file.start >= written {
+            if file.end() <= self.flushed() || file.start >= committed {
                 continue;
             }
-            let end = written.min(file.end());
+            let end = committed.min(file.end());
             if let Err(e) = self.sync_file(file) {
-                self.is_flush_failed.store(true, Ordering::Release);
                 let path = file.path.display();
                 self.stop(&format!("a flush of {path} failed ({e}); what was not flushed may be lost, restart when the disk is repaired"));
+                // Behind the reason: who finds the failure finds it, too.
+                self.is_flush_failed.store(true, Ordering::Release);
                 tracing::error!(%path, error = %e, "flush failed, the log takes no more writes");
                 return Err(e);
             }
             file.publish_flushed(end - file.start);
             self.flushed.fetch_max(end, Ordering::AcqRel);
         }
-        Ok(Some(store_timestamp))
+        Ok(())
     }
 
     fn sync_file(&self, file: &MappedFile) -> io::Result<()> {
@@ -478,9 +688,11 @@ impl CommitLog {
 
     /// Whether fewer than `pages` whole pages wait for a flush and no full file does.
     pub fn is_little_unflushed(&self, pages: u64) -> bool {
-        let (written, flushed) = (self.written(), self.flushed());
-        written / PAGE_BYTES - flushed / PAGE_BYTES < pages
-            && written / self.place.file_bytes == flushed / self.place.file_bytes
+        self.is_little(self.committed(), self.flushed(), pages)
+    }
+
+    fn is_little(&self, to: u64, from: u64, pages: u64) -> bool {
+        to / PAGE_BYTES - from / PAGE_BYTES < pages && to / self.place.file_bytes == from / self.place.file_bytes
     }
 
     /// Takes away the files that nothing was written to. No append can be under way: the log is stopped.

@@ -323,15 +323,16 @@ impl ConsumeQueue {
         is_news
     }
 
-    /// What was appended becomes visible.
-    pub(crate) fn publish_max(&self) {
-        self.max.store(self.next(), Ordering::Release);
+    /// Entries below `next`, which are in the tail, become visible.
+    pub(crate) fn publish(&self, next: u64) {
+        self.max.store(next, Ordering::Release);
     }
 }
 
 /// The agent's side.
 impl ConsumeQueue {
-    /// Writes the tail to the files. `true` when the queue has become dirty: the next round has to `sync` it.
+    /// Writes what is visible of the tail to the files. `true` when the queue has become dirty: the next round has to
+    /// `sync` it.
     ///
     /// # Errors
     /// What the files answer. The tail keeps what was not written; call again.
@@ -342,15 +343,16 @@ impl ConsumeQueue {
             buffer.clear();
             let from = {
                 let mut tail = self.tail();
-                let pending = tail.end() - tail.filed;
+                let pending = self.max().saturating_sub(tail.filed);
                 if files.is_gone {
+                    let pending = tail.end() - tail.filed;
                     self.room.pending.fetch_sub(pending, Ordering::Relaxed);
                     tail.filed = tail.end();
                     tail.is_reported = false;
                     return Ok(false);
                 }
                 if pending == 0 {
-                    tail.is_reported = false;
+                    tail.is_reported = tail.end() > tail.filed;
                     tail.trim(kept_count);
                     let is_new = !files.unsynced.is_empty() && !files.is_listed;
                     files.is_listed |= is_new;
@@ -371,6 +373,11 @@ impl ConsumeQueue {
             drop(tail);
             self.room.pending.fetch_sub(count, Ordering::Relaxed);
         }
+    }
+
+    /// Some entries were not visible yet when the tail was filed last: the agent comes back for them.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.tail().is_reported
     }
 
     fn write_entries(&self, files: &mut QueueFiles, from: u64, bytes: &[u8]) -> io::Result<()> {

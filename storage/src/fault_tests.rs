@@ -3,21 +3,41 @@
 use crate::append::AppendBatch;
 use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk};
 use crate::error::AppendError;
+use crate::flush::{FlushKeys, Promise};
 use crate::record::{NewRecord, RecordLimits};
 use crate::store::{Store, StoreConfig};
 use nix::libc::{EIO, ENOSPC};
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Each holds the errno that such calls answer, 0 for none.
 #[derive(Default)]
-struct Faults {
-    log_write: AtomicI32,
-    queue_write: AtomicI32,
-    sync: AtomicI32,
-    create: AtomicI32,
+pub(crate) struct Faults {
+    pub log_write: AtomicI32,
+    pub queue_write: AtomicI32,
+    pub sync: AtomicI32,
+    pub create: AtomicI32,
+    /// Syncs of log files that have begun.
+    pub log_sync_count: AtomicU64,
+    /// While it is held, syncs of log files do not come to their end.
+    pub log_sync_hold: Mutex<()>,
+    /// What a power loss leaves of each file: as it was at its last sync.
+    images: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
+}
+
+impl Faults {
+    /// The disk as it comes back after a power loss, in `to`. `root` is the folder of the store.
+    pub fn lose_power(&self, root: &Path, to: &Path) {
+        for (path, bytes) in &*self.images.lock().unwrap() {
+            let path = to.join(path.strip_prefix(root).unwrap());
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        std::fs::write(to.join("abort"), "1").unwrap();
+    }
 }
 
 fn answer(fault: &AtomicI32) -> io::Result<()> {
@@ -27,12 +47,12 @@ fn answer(fault: &AtomicI32) -> io::Result<()> {
     }
 }
 
-struct FaultyDisk(Arc<Faults>);
+pub(crate) struct FaultyDisk(pub Arc<Faults>);
 
 impl FaultyDisk {
     fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
         let is_log = path.parent().is_some_and(|dir| dir.ends_with("commitlog"));
-        Box::new(FaultyFile { file, faults: Arc::clone(&self.0), is_log })
+        Box::new(FaultyFile { file, faults: Arc::clone(&self.0), is_log, path: path.to_path_buf() })
     }
 }
 
@@ -74,6 +94,7 @@ struct FaultyFile {
     file: Box<dyn DiskFile>,
     faults: Arc<Faults>,
     is_log: bool,
+    path: PathBuf,
 }
 
 impl DiskFile for FaultyFile {
@@ -93,8 +114,16 @@ impl DiskFile for FaultyFile {
         self.file.read_at(position, out)
     }
     fn sync(&self) -> io::Result<()> {
+        let mut image = vec![0; self.file.bytes()? as usize];
+        self.file.read_at(0, &mut image)?;
+        if self.is_log {
+            self.faults.log_sync_count.fetch_add(1, Ordering::SeqCst);
+            let _hold = self.faults.log_sync_hold.lock();
+        }
         answer(&self.faults.sync)?;
-        self.file.sync()
+        self.file.sync()?;
+        self.faults.images.lock().unwrap().insert(self.path.clone(), image);
+        Ok(())
     }
     fn zero(&self, from: u64, to: u64) -> io::Result<u64> {
         answer(&self.faults.log_write)?;
@@ -112,18 +141,21 @@ impl DiskFile for FaultyFile {
 }
 
 fn open(root: &Path) -> (Arc<Store>, Arc<Faults>, String) {
+    open_as(root, Promise::Async)
+}
+
+pub(crate) fn open_as(root: &Path, promise: Promise) -> (Arc<Store>, Arc<Faults>, String) {
     let config = StoreConfig {
         root: root.to_path_buf(),
         commit_log_dir: root.join("commitlog"),
         commit_log_file_bytes: 65_536,
         consume_queue_file_bytes: 1000,
         body_bytes_max: 32_768,
-        flush_interval_ms: 500,
-        flush_least_pages: 0,
-        flush_thorough_interval_ms: 10_000,
-        queue_flush_interval_ms: 1000,
-        queue_flush_thorough_interval_ms: 60_000,
+        promise,
+        keys: FlushKeys { least_pages: 0, ..FlushKeys::default() },
         check_crc_on_recover: true,
+        index: crate::index::IndexConfig { is_enabled: true, slot_count: 100, item_count: 300 },
+        delays_ms: crate::record::properties::DELAYS_MS.to_vec(),
     };
     let faults = Arc::new(Faults::default());
     let disk = Arc::new(FaultyDisk(Arc::clone(&faults)));

@@ -4,6 +4,8 @@
 pub mod append;
 pub mod consume_queue;
 pub mod error;
+pub mod flush;
+pub mod index;
 pub mod read;
 pub mod record;
 pub mod store;
@@ -16,11 +18,15 @@ mod deleted_topics;
 mod descriptors;
 mod disk;
 mod ext;
+mod index_file;
 mod lock;
 mod mapped_file;
 mod queue_repair;
 mod recovery;
 mod survey;
+mod transient_pool;
 
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod promise_tests;

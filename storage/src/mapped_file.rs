@@ -1,23 +1,25 @@
 //! One file of the commit log: written by position, read through a mapping.
 //!
 //! ```text
-//! 0 ............ flushed ........... written ............ bytes
-//! | on the device | in the page cache | zeros, or a write under way |
+//! 0 ............ flushed ........... readable .......... written ............ bytes
+//! | on the device | in the page cache | in a lent buffer  | zeros, or a write under way |
 //! ```
-//! One writer, the log's gate. Readers get slices below `written` only. A slice keeps the file mapped and its
+//! One writer, the log's gate. Readers get slices below `readable` only. A slice keeps the file mapped and its
 //! descriptor open, so that a pull may still be sending from a file that retention has unlinked.
-//! With the write medium `committed` (readable) and `written` are one position; the pool will part them.
+//! With the write medium `readable` and `written` are one position. A file that was lent a buffer of the pool is written
+//! there; `commit` brings the bytes into the file, and the buffer goes back when all of them are there.
 //! Source: MappedFile.java.
 
 use crate::disk::{Blocks, Disk, DiskFile, NewFile};
+use crate::transient_pool::PoolBuffer;
 use bytes::Bytes;
 use memmap2::MmapRaw;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 pub(crate) struct MappedFile {
     /// Log offset of the first byte; the name says the same.
@@ -28,6 +30,12 @@ pub(crate) struct MappedFile {
     map: MmapRaw,
     written: AtomicU64,
     flushed: AtomicU64,
+    /// It was lent a buffer, so `committed` counts. Set before anybody else has the file.
+    is_pooled: AtomicBool,
+    committed: AtomicU64,
+    /// Behind the last byte that was put here, once the log has gone on in the next file.
+    data_end: AtomicU64,
+    buffer: RwLock<Option<PoolBuffer>>,
     /// The name survives a power loss.
     pub is_name_synced: AtomicBool,
 }
@@ -46,14 +54,15 @@ pub(crate) fn parse_file_name(name: &OsStr) -> Option<u64> {
 }
 
 impl MappedFile {
+    #[cfg(test)]
     pub fn create(disk: &dyn Disk, dir: &Path, staging: &Path, start: u64, bytes: u64) -> io::Result<MappedFile> {
         let path = dir.join(file_name(start));
         let file = disk.create(&NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] })?;
         MappedFile::new(file, path, start, bytes, false)
     }
 
-    /// The same, but without its name, which follows by [`MappedFile::name`] when it is needed: Java 4.9 on Java 17 does
-    /// not open a store whose log has a file behind the last record.
+    /// Without its name, which follows by [`MappedFile::name`] when it is needed: Java 4.9 on Java 17 does not open a store
+    /// whose log has a file behind the last record.
     pub fn create_nameless(
         disk: &dyn Disk,
         dir: &Path,
@@ -98,6 +107,10 @@ impl MappedFile {
             map,
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
+            is_pooled: AtomicBool::new(false),
+            committed: AtomicU64::new(0),
+            data_end: AtomicU64::new(bytes),
+            buffer: RwLock::new(None),
             is_name_synced,
         })
     }
@@ -110,6 +123,15 @@ impl MappedFile {
         self.written.load(Ordering::Acquire)
     }
 
+    /// Bytes below are in the page cache.
+    pub fn readable(&self) -> u64 {
+        if self.is_pooled() { self.committed.load(Ordering::Acquire) } else { self.written() }
+    }
+
+    pub fn is_pooled(&self) -> bool {
+        self.is_pooled.load(Ordering::Relaxed)
+    }
+
     /// The gate has written up to `position`.
     pub fn publish_written(&self, position: u64) {
         assert!(position <= self.bytes);
@@ -118,7 +140,7 @@ impl MappedFile {
     }
 
     pub fn publish_flushed(&self, position: u64) {
-        assert!(position <= self.written());
+        assert!(position <= self.readable());
         self.flushed.fetch_max(position, Ordering::AcqRel);
     }
 
@@ -132,9 +154,9 @@ impl MappedFile {
     /// The bytes at `range` of the file.
     ///
     /// # Panics
-    /// When it reaches above `written`.
+    /// When it reaches above `readable`.
     pub fn slice(&self, range: Range<u64>) -> &[u8] {
-        assert!(range.end <= self.written(), "{range:?} is not written in {}", self.path.display());
+        assert!(range.end <= self.readable(), "{range:?} is not written in {}", self.path.display());
         self.unchecked_by_written(range)
     }
 
@@ -145,7 +167,7 @@ impl MappedFile {
         let (start, len) = (range.start as usize, (range.end - range.start) as usize);
         // SAFETY: `map` is one live mapping of `bytes` bytes until `drop`, and the asserts keep the range inside it; the
         // file is at least as long (checked in `new`) and is never shortened while the store has it. Bytes below
-        // `written` are never written again; above it only recovery reads, before anybody writes. `self` outlives
+        // `readable` are never written again; above it only recovery reads, before anybody writes. `self` outlives
         // the slice.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) }
     }
@@ -153,8 +175,79 @@ impl MappedFile {
     /// Without copying: the slice keeps the file mapped.
     pub fn pinned(self: &Arc<Self>, range: Range<u64>) -> Bytes {
         assert!(range.start <= range.end);
-        assert!(range.end <= self.written(), "{range:?} is not written in {}", self.path.display());
+        assert!(range.end <= self.readable(), "{range:?} is not written in {}", self.path.display());
         Bytes::from_owner(Pinned { file: Arc::clone(self), range })
+    }
+}
+
+/// With a buffer of the pool.
+impl MappedFile {
+    /// Before the file is given to anybody else.
+    pub fn lend(&self, buffer: PoolBuffer) {
+        assert!(self.written() == 0);
+        *self.buffer.write().unwrap_or_else(PoisonError::into_inner) = Some(buffer);
+        self.is_pooled.store(true, Ordering::Release);
+    }
+
+    /// The gate puts `bytes` behind `written`, into the buffer or the file.
+    pub fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(position >= self.written());
+        if !self.is_pooled() {
+            return self.file.write_at(position, bytes);
+        }
+        let buffer = self.buffer.read().unwrap_or_else(PoisonError::into_inner);
+        let buffer = buffer.as_ref().expect("it stays until the file is full");
+        // SAFETY: the gate is the only writer, and everybody else reads below `written` only.
+        unsafe { buffer.write(position, bytes) };
+        Ok(())
+    }
+
+    /// The log goes on in the next file; what was put here ends at `position`.
+    pub fn publish_end(&self, position: u64) {
+        self.data_end.store(position, Ordering::Release);
+        self.publish_written(self.bytes);
+    }
+
+    /// Makes what lies below `position` readable. For a file without a buffer there is nothing to do.
+    pub fn commit(&self, position: u64) -> io::Result<()> {
+        assert!(position <= self.written());
+        if !self.is_pooled() {
+            return Ok(());
+        }
+        let from = self.committed.load(Ordering::Acquire);
+        let end = position.min(self.data_end.load(Ordering::Acquire));
+        if from < end {
+            let buffer = self.buffer.read().unwrap_or_else(PoisonError::into_inner);
+            let buffer = buffer.as_ref().expect("it stays until the file is committed");
+            // SAFETY: below `written` nobody writes any more.
+            self.file.write_at(from, unsafe { buffer.slice(from..end) })?;
+        }
+        self.committed.store(position, Ordering::Release);
+        Ok(())
+    }
+
+    /// The buffer of a file that is full and committed.
+    pub fn take_buffer(&self) -> Option<PoolBuffer> {
+        if self.is_pooled() && self.readable() == self.bytes {
+            self.buffer.write().unwrap_or_else(PoisonError::into_inner).take()
+        } else {
+            None
+        }
+    }
+
+    /// Gives `act` what was written from `position` on, as long as it is in the buffer.
+    pub fn in_buffer<T>(&self, position: u64, act: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let buffer = self.buffer.read().unwrap_or_else(PoisonError::into_inner);
+        let end = self.written().min(self.data_end.load(Ordering::Acquire));
+        // SAFETY: below `written` nobody writes any more, and the lock keeps the buffer here.
+        buffer.as_ref().filter(|_| position <= end).map(|buffer| act(unsafe { buffer.slice(position..end) }))
+    }
+
+    /// Pages for what comes next.
+    pub fn populate_buffer(&self) {
+        if let Some(buffer) = &*self.buffer.read().unwrap_or_else(PoisonError::into_inner) {
+            buffer.populate(self.written());
+        }
     }
 }
 
@@ -173,6 +266,7 @@ impl AsRef<[u8]> for Pinned {
 mod tests {
     use super::*;
     use crate::disk::RealDisk;
+    use crate::transient_pool::TransientPool;
 
     #[test]
     fn names() {
@@ -199,6 +293,33 @@ mod tests {
         std::fs::remove_file(&file.path).unwrap();
         drop(file);
         assert_eq!(&slice[..], b"ello");
+    }
+
+    #[test]
+    fn what_is_in_a_buffer_is_committed_up_to_its_end_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = MappedFile::create(&RealDisk, dir.path(), dir.path(), 0, 8192).unwrap();
+        let pool = TransientPool::new(1, 8192, true, &mut Vec::new()).unwrap();
+        // What an earlier file left in it.
+        let buffer = pool.take().unwrap();
+        // SAFETY: nobody else has the buffer.
+        unsafe { buffer.write(0, &[7; 8192]) };
+        file.lend(buffer);
+        file.write(0, b"hello").unwrap();
+        file.publish_written(5);
+        assert_eq!(file.readable(), 0);
+        assert_eq!(file.in_buffer(1, <[u8]>::to_vec).unwrap(), b"ello");
+        file.commit(5).unwrap();
+        assert_eq!(file.slice(0..5), b"hello");
+        file.write(5, b" world").unwrap();
+        file.publish_written(11);
+        file.publish_end(11);
+        assert!(file.take_buffer().is_none());
+        file.commit(8192).unwrap();
+        assert_eq!(file.slice(0..12), b"hello world\0");
+        assert!(file.slice(11..8192).iter().all(|byte| *byte == 0));
+        pool.give_back(file.take_buffer().unwrap());
+        assert!(file.in_buffer(0, <[u8]>::to_vec).is_none());
     }
 
     #[test]

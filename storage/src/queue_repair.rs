@@ -57,6 +57,8 @@ pub(crate) struct QueueRepair<'a> {
     log_min: u64,
     queues: HashMap<Box<str>, HashMap<i32, State>>,
     /// Some queue is fed by INNER_MULTI_DISPATCH.
+    /// Of the delay levels: entries of the schedule topic hold the time of delivery.
+    delays_ms: &'a [i64],
     has_lmq: bool,
     /// What is walked is the whole log: no gap can be closed by reading more of it.
     is_whole: bool,
@@ -114,6 +116,7 @@ impl<'a> QueueRepair<'a> {
         deleted: &'a DeletedTopics,
         files: &'a [Arc<MappedFile>],
         found: &[QueueFound],
+        delays_ms: &'a [i64],
         lines: &mut Vec<String>,
     ) -> Result<QueueRepair<'a>> {
         let mut repair = QueueRepair {
@@ -121,6 +124,7 @@ impl<'a> QueueRepair<'a> {
             deleted,
             files,
             log_min: files.first().map_or(0, |file| file.start),
+            delays_ms,
             queues: HashMap::new(),
             has_lmq: found.iter().any(|queue| queue.topic.starts_with(LMQ_PREFIX)),
             is_whole: false,
@@ -196,7 +200,7 @@ impl<'a> QueueRepair<'a> {
         if !sys_flag::is_queued(record.sys_flag) || record.sys_flag & sys_flag::INNER_BATCH != 0 {
             return Ok(());
         }
-        let info = record.dispatch_info(&properties::DELAYS_MS);
+        let info = record.dispatch_info(self.delays_ms);
         let entry = Entry { log_offset: record.log_offset, record_bytes: info.record_bytes, tags_code: info.tags_code };
         let claim = Claim { queue_offset: record.queue_offset, entry, store_timestamp: record.store_timestamp };
         self.place(&info.topic, record.queue_id, claim, is_rebuild)?;
@@ -397,7 +401,7 @@ impl State {
         assert!(from <= claim.queue_offset);
         self.queue.append((from..=claim.queue_offset).map(|queue_offset| (queue_offset, claim.entry)));
         self.queue.set_next(claim.queue_offset + 1);
-        self.queue.publish_max();
+        self.queue.publish(claim.queue_offset + 1);
         self.last = Some(claim.entry);
         self.is_changed = true;
     }

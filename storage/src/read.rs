@@ -220,7 +220,7 @@ impl<'a> Scan<'a> {
             return self.is_gone(entry);
         };
         let range = entry.log_offset - file.start..entry.log_end() - file.start;
-        if range.end > file.written() {
+        if range.end > file.readable() {
             return self.is_gone(entry);
         }
         match self.stretches.last_mut() {
@@ -251,8 +251,18 @@ pub(crate) fn record_at(log: &CommitLog, log_offset: u64) -> Option<Bytes> {
     let files = log.files();
     let file = find(&files, log_offset)?;
     let position = log_offset - file.start;
-    let written = file.written();
-    let bytes = file.slice(position.min(written)..written);
+    if position >= file.readable() {
+        // Not committed yet, or it was meanwhile and the buffer is gone.
+        let buffered = file.in_buffer(position, |bytes| match check(bytes, Some(log_offset), true) {
+            Ok(Checked::Record(record)) => Some(Bytes::copy_from_slice(record.bytes)),
+            _ => None,
+        });
+        if let Some(record) = buffered {
+            return record;
+        }
+    }
+    let readable = file.readable();
+    let bytes = file.slice(position.min(readable)..readable);
     match check(bytes, Some(log_offset), true) {
         Ok(Checked::Record(record)) => Some(file.pinned(position..position + record.bytes.len() as u64)),
         _ => None,
@@ -263,7 +273,7 @@ pub(crate) fn record_at(log: &CommitLog, log_offset: u64) -> Option<Bytes> {
 pub(crate) fn entry_store_time(files: &[Arc<MappedFile>], entry: &Entry) -> Option<i64> {
     let file = find(files, entry.log_offset)?;
     let range = entry.log_offset - file.start..entry.log_end() - file.start;
-    (range.end <= file.written()).then(|| peek_store_timestamp(file.slice(range))).flatten()
+    (range.end <= file.readable()).then(|| peek_store_timestamp(file.slice(range))).flatten()
 }
 
 /// The first queue offset whose store time passes `passes`, `max` if none does. Times grow with the offset; an entry whose

@@ -3,10 +3,11 @@
 //! ```text
 //! shard     append: gate, one write, tails, `max`          read: entries from tail or files, records from mappings
 //! agents    flush_turn: fdatasync of the log               files_turn: next log file, tails to files, queue sync, checkpoint
+//!           commit_turn: buffers of the pool into the log files
 //! ```
 //! A store starts no thread and asks for no time: the node calls the turns, from one thread each, and passes `now_ms`.
 
-use crate::agent::{FileAgent, FlushAgent, Waiter};
+use crate::agent::{CommitAgent, FileAgent, FlushAgent, Waiter};
 use crate::append::{AppendBatch, AppendOutcome};
 use crate::checkpoint::Checkpoint;
 use crate::clean_stop::{CleanStop, Tally};
@@ -16,10 +17,13 @@ use crate::deleted_topics::DeletedTopics;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{AppendError, OpenError};
 use crate::ext::ExtFiles;
+use crate::flush::{FlushKeys, Promise};
+use crate::index::{Index, IndexConfig, KeyFound, KeyQuery};
 use crate::lock::StoreLock;
 use crate::read::{self, Read, ReadLimits, TagTest};
 use crate::record::decode::peek_store_timestamp;
 use crate::recovery::{self, Recovered};
+use crate::transient_pool::TransientPool;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::io;
@@ -37,14 +41,13 @@ pub struct StoreConfig {
     pub commit_log_file_bytes: u64,
     pub consume_queue_file_bytes: u64,
     pub body_bytes_max: usize,
-    /// `flushIntervalCommitLog` 500, `flushCommitLogLeastPages` 4, `flushCommitLogThoroughInterval` 10 000.
-    pub flush_interval_ms: u64,
-    pub flush_least_pages: u32,
-    pub flush_thorough_interval_ms: u64,
-    /// `flushIntervalConsumeQueue` 1000, `flushConsumeQueueLeastPages`, `flushConsumeQueueThoroughInterval` 60 000.
-    pub queue_flush_interval_ms: u64,
-    pub queue_flush_thorough_interval_ms: u64,
+    pub promise: Promise,
+    /// As it starts; [`Store::set_keys`] changes them.
+    pub keys: FlushKeys,
     pub check_crc_on_recover: bool,
+    pub index: IndexConfig,
+    /// `messageDelayLevel`, from level 1 on.
+    pub delays_ms: Vec<i64>,
 }
 
 /// Smaller files would hold no message at all.
@@ -61,6 +64,11 @@ impl StoreConfig {
         // Sizes inside a file are `i32` for Java.
         if log > i32::MAX as u64 {
             return wrong(key, log, "above 2147483647, the most that Java can map".to_owned());
+        }
+        let index = self.index.shape();
+        if index.slot_count == 0 || index.item_count < 2 || index.file_bytes() > i32::MAX as u64 {
+            let reason = format!("with maxHashSlotNum = {} an index file has 2 items to 2147483647 bytes", index.slot_count);
+            return wrong("maxIndexNum", u64::from(index.item_count), reason);
         }
         let queue = self.consume_queue_file_bytes;
         if !(ENTRY_BYTES..=i32::MAX as u64 - ENTRY_BYTES).contains(&queue) {
@@ -88,19 +96,23 @@ pub struct Store {
     pub(crate) config: StoreConfig,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) log: CommitLog,
+    pub(crate) index: Index,
     pub(crate) room: Arc<QueueRoom>,
     queues: RwLock<Queues>,
     ext: ExtFiles,
     pub(crate) checkpoint: Checkpoint,
     deleted: Mutex<DeletedTopics>,
+    keys: RwLock<FlushKeys>,
     flush_agent: Mutex<FlushAgent>,
+    commit_agent: Mutex<CommitAgent>,
     file_agent: Mutex<FileAgent>,
     /// Queues that have something to file and that the agent does not know yet.
     pub(crate) reported: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Folders of deleted topics, moved out of the way, for the agent to remove.
     pub(crate) discarded: Mutex<Vec<PathBuf>>,
     discarded_count: AtomicU64,
-    flush_waiter: Waiter,
+    pub(crate) flush_waiter: Waiter,
+    pub(crate) commit_waiter: Waiter,
     pub(crate) files_waiter: Waiter,
     /// Given back by `close`.
     lock: Mutex<Option<StoreLock>>,
@@ -124,23 +136,41 @@ impl Store {
         config.consume_queue_file_bytes = config.consume_queue_file_bytes.next_multiple_of(ENTRY_BYTES);
         disk.create_dirs(&config.root).map_err(|e| OpenError::io("can not create", &config.root, e))?;
         let lock = StoreLock::take(&config.root.join("lock"))?;
-        let Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report } =
+        let Recovered { log, index, room, queues, unsynced, ext, checkpoint, deleted, mut report } =
             recovery::recover(&disk, &config)?;
+        let pool = match config.promise {
+            Promise::Pool(size) => {
+                let (count, bytes) = (size.buffer_count, config.commit_log_file_bytes);
+                let pool = TransientPool::new(count, bytes, size.fast_fail, &mut report.lines);
+                Some(pool.map_err(|e| OpenError::Config {
+                    key: "transientStorePoolSize",
+                    value: u64::from(count),
+                    reason: format!("no memory for so many buffers of {bytes} bytes ({e})"),
+                })?)
+            }
+            Promise::Async | Promise::Sync => None,
+        };
+        let log = log.with_promise(config.promise, pool);
+        let keys = config.keys;
         let store = Store {
             config,
             disk,
             log,
+            index,
             room,
             queues: RwLock::new(queues),
             ext,
             checkpoint,
             deleted: Mutex::new(deleted),
+            keys: RwLock::new(keys),
             flush_agent: Mutex::new(FlushAgent::new(now_ms)),
+            commit_agent: Mutex::new(CommitAgent::new(now_ms)),
             file_agent: Mutex::new(FileAgent::new(unsynced, now_ms)),
             reported: Mutex::default(),
             discarded: Mutex::default(),
             discarded_count: AtomicU64::new(0),
             flush_waiter: Waiter::default(),
+            commit_waiter: Waiter::default(),
             files_waiter: Waiter::default(),
             lock: Mutex::new(Some(lock)),
         };
@@ -166,8 +196,12 @@ impl Store {
             reported.get_or_insert_with(lock).push(Arc::clone(queue));
         });
         drop(reported);
+        if outcome.error == Some(AppendError::Busy) {
+            self.commit_waiter.wake_once();
+        }
         if outcome.units_placed > 0 {
-            self.flush_waiter.wake_if_idle();
+            let waiter = if self.uses_pool() { &self.commit_waiter } else { &self.flush_waiter };
+            waiter.wake_if_idle();
             self.files_waiter.wake_if_idle();
             let is_behind = pending > FileAgent::PENDING_COUNT_WAKE;
             if is_behind || self.log.wants_file() {
@@ -221,6 +255,11 @@ impl Store {
         read::record_at(&self.log, log_offset)
     }
 
+    /// The records that carry a key. Reads a bounded number of pages, cold ones perhaps.
+    pub fn find_by_key(&self, query: &KeyQuery<'_>) -> KeyFound {
+        self.index.find(&self.log, query)
+    }
+
     /// Lower: first entry with store time >= `time_ms`, or max. Upper: last entry with store time <= `time_ms`, or min.
     /// Empty: 0.
     pub fn offset_by_time(&self, queue: &ConsumeQueue, time_ms: i64, boundary: TimeBoundary) -> u64 {
@@ -252,8 +291,8 @@ impl Store {
     /// Store time of the oldest record in the log, -1 if there is none. Source: getEarliestMessageTime.
     pub fn earliest_store_time(&self) -> i64 {
         let files = self.log.files();
-        let first = files.first().filter(|file| file.written() > 0);
-        first.and_then(|file| peek_store_timestamp(file.slice(0..file.written()))).unwrap_or(-1)
+        let first = files.first().filter(|file| file.readable() > 0);
+        first.and_then(|file| peek_store_timestamp(file.slice(0..file.readable()))).unwrap_or(-1)
     }
 
     /// Forgets the topic's queues and removes their files. Offsets start at 0 again.
@@ -313,10 +352,54 @@ impl Store {
         self.log.flushed()
     }
 
-    /// One pass of FlushRealTimeService; may block in fdatasync. Returns ms until it wants the next pass.
+    /// Whether an answered send lies in a buffer of the transient store pool first.
+    pub fn uses_pool(&self) -> bool {
+        matches!(self.config.promise, Promise::Pool(_))
+    }
+
+    /// SYNC_FLUSH: a send is answered when `log_flushed` has passed its end.
+    pub fn is_sync(&self) -> bool {
+        self.log.is_sync()
+    }
+
+    /// Whether consumers see an append when it returns. Otherwise a turn makes it visible; see [`Store::take_arrived`].
+    pub fn is_visible_at_once(&self) -> bool {
+        self.log.is_visible_at_once()
+    }
+
+    /// To be asked after each turn of the flush and the commit agent: the queues that have grown for consumers while
+    /// somebody's bit was set in their `waiters`.
+    pub fn take_arrived(&self) -> Vec<Arc<ConsumeQueue>> {
+        self.log.take_arrived()
+    }
+
+    /// Why nothing is flushed and nothing written any more: what is above `log_flushed` may be lost.
+    pub fn flush_failure(&self) -> Option<String> {
+        self.log.flush_failure()
+    }
+
+    pub fn keys(&self) -> FlushKeys {
+        *self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In force from the agents' next turns on, which come now.
+    pub fn set_keys(&self, keys: FlushKeys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        self.wake_agents();
+    }
+
+    /// One pass of FlushRealTimeService or GroupCommitService; may block in fdatasync. Returns ms until it wants the
+    /// next pass.
     pub fn flush_turn(&self, now_ms: u64) -> u64 {
         let mut agent = self.flush_agent.lock().unwrap_or_else(PoisonError::into_inner);
-        agent.turn(&self.config, &self.log, &self.checkpoint, &self.flush_waiter, now_ms)
+        agent.turn(self, now_ms)
+    }
+
+    /// One pass of CommitRealTimeService, for a store that [`uses_pool`](Store::uses_pool). Returns ms until it wants
+    /// the next pass.
+    pub fn commit_turn(&self, now_ms: u64) -> u64 {
+        let mut agent = self.commit_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        agent.turn(self, now_ms)
     }
 
     /// One pass of the file agent: next log file made ahead, queue tails written to their files, queue flush round and
@@ -331,13 +414,18 @@ impl Store {
         self.flush_waiter.wait(timeout_ms);
     }
 
+    pub fn wait_commit(&self, timeout_ms: u64) {
+        self.commit_waiter.wait(timeout_ms);
+    }
+
     pub fn wait_files(&self, timeout_ms: u64) {
         self.files_waiter.wait(timeout_ms);
     }
 
-    /// Wakes both waits, for shutdown.
+    /// Wakes all waits, for shutdown.
     pub fn wake_agents(&self) {
         self.flush_waiter.wake();
+        self.commit_waiter.wake();
         self.files_waiter.wake();
     }
 
@@ -346,22 +434,27 @@ impl Store {
     ///
     /// # Errors
     /// Something could not be written or made durable. `abort` stays then, and the next start recovers as after a crash.
-    pub fn close(&self, _now_ms: u64) -> io::Result<()> {
+    pub fn close(&self, now_ms: u64) -> io::Result<()> {
         let mut agent = self.file_agent.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(_lock) = self.lock.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
         };
         self.log.hold_gate(|| self.log.stop("the store is closed"));
         self.wake_agents();
+        {
+            let _commits = self.commit_agent.lock().unwrap_or_else(PoisonError::into_inner);
+            self.log.commit()?;
+        }
         if let Some(store_timestamp) = self.log.flush()? {
             self.checkpoint.advance_log(store_timestamp);
         }
-        agent.finish(self)?;
+        agent.finish(self, now_ms)?;
         self.log.remove_unused()?;
         self.disk.remove_dir_all(&self.room.staging)?;
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         let max_offsets = queues.values().flat_map(HashMap::values).map(|queue| queue.max());
-        let stop = CleanStop { log_end: self.log.written(), tally: Tally::of(max_offsets) };
+        let stop =
+            CleanStop { log_end: self.log.written(), tally: Tally::of(max_offsets), index: self.index.end() };
         stop.write(&*self.disk, &self.config.root)?;
         self.disk.remove_file(&self.config.root.join("abort"))?;
         self.disk.sync_dir(&self.config.root)

@@ -8,6 +8,7 @@ mod common;
 
 use common::{LIMITS, config, entries, message, queues, with_record};
 use ringmq_storage::append::AppendBatch;
+use ringmq_storage::flush::FlushKeys;
 use ringmq_storage::store::{Store, StoreConfig};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -21,11 +22,14 @@ const ROUND: &str = "RINGMQ_KILL_ROUND";
 
 fn quick(root: &Path) -> StoreConfig {
     StoreConfig {
-        flush_interval_ms: 3,
-        flush_least_pages: 1,
-        flush_thorough_interval_ms: 10,
-        queue_flush_interval_ms: 3,
-        queue_flush_thorough_interval_ms: 10,
+        keys: FlushKeys {
+            interval_ms: 3,
+            least_pages: 1,
+            thorough_interval_ms: 10,
+            queue_interval_ms: 3,
+            queue_thorough_interval_ms: 10,
+            ..FlushKeys::default()
+        },
         ..config(root)
     }
 }

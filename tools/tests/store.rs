@@ -3,6 +3,8 @@
 use flate2::read::GzDecoder;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
+use ringmq_storage::flush::{FlushKeys, Promise};
+use ringmq_storage::index::IndexConfig;
 use ringmq_storage::record::{NewRecord, RecordLimits};
 use ringmq_storage::store::{Store, StoreConfig};
 use serde_json::Value;
@@ -356,12 +358,11 @@ fn config(root: &Path) -> StoreConfig {
         commit_log_file_bytes: 65_536,
         consume_queue_file_bytes: 1000,
         body_bytes_max: LIMITS.body_bytes_max,
-        flush_interval_ms: 500,
-        flush_least_pages: 4,
-        flush_thorough_interval_ms: 10_000,
-        queue_flush_interval_ms: 1000,
-        queue_flush_thorough_interval_ms: 60_000,
+        promise: Promise::Async,
+        keys: FlushKeys::default(),
         check_crc_on_recover: true,
+        index: IndexConfig { is_enabled: true, slot_count: 100, item_count: 300 },
+        delays_ms: ringmq_storage::record::properties::DELAYS_MS.to_vec(),
     }
 }
 

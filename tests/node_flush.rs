@@ -1,0 +1,185 @@
+//! The flush modes by raw frames: who is answered when, what consumers see, what a kill leaves, and how the modes are
+//! tuned while the node runs.
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::wire::{Told, WAIT_MAX, Wire, batch, create_topic, max_offset, pull, pull_and_wait, send, send_batch};
+use support::{Cluster, await_that};
+
+const SMALL: [(&str, &str); 1] = [("mappedFileSizeCommitLog", "1048576")];
+const SYNC: (&str, &str) = ("flushDiskType", "SYNC_FLUSH");
+/// WAIT=false, as a message property.
+const NO_WAIT: &str = "WAIT\u{1}false\u{2}";
+
+fn start(name: &str, more: &[(&str, &str)]) -> Option<(Cluster, Wire)> {
+    let config: Vec<_> = SMALL.iter().chain(more).copied().collect();
+    let cluster = Cluster::start_with(name, &config)?;
+    let wire = Wire::to(cluster.broker_address());
+    Some((cluster, wire))
+}
+
+#[track_caller]
+fn is_whole(told: &Told, queue_offset: i64) {
+    assert_eq!(told.number("queueOffset"), queue_offset, "{told:?}");
+    assert_eq!(told.number("queueId"), 0);
+    assert_eq!(told.ext["msgId"].len(), 32);
+    assert_eq!(told.ext["MSG_REGION"], "DefaultRegion");
+    assert_eq!(told.ext["TRACE_ON"], "true");
+}
+
+fn count_of(wire: &mut Wire, topic: &str) -> i64 {
+    wire.ask(&max_offset(topic, 0)).ok().number("offset")
+}
+
+#[test]
+fn synchronous_sends_are_answered_when_they_are_durable() {
+    let Some((cluster, mut wire)) = start("flush-sync", &[SYNC]) else { return };
+    wire.ask(&create_topic("sync", 1)).ok();
+    for offset in 0..20 {
+        let properties = if offset % 3 == 0 { NO_WAIT } else { "" };
+        is_whole(&wire.ask(&send("sync", 0, b"body", properties)).ok(), offset);
+    }
+    // What was answered as durable can be seen; what came with WAIT=false may have to wait for a flush.
+    assert!(count_of(&mut wire, "sync") >= 19);
+    let body = batch(&[(0, b"one", b""), (0, b"two", b"")]);
+    let told = wire.ask(&send_batch("sync", 0, &body)).ok();
+    assert_eq!(told.number("queueOffset"), 20);
+    assert_eq!(told.ext["msgId"].len(), 65);
+    wire.send(&send("sync", 0, b"oneway", "").oneway());
+    let told = wire.ask(&send("sync", 0, b"last", "")).ok();
+    is_whole(&told, 23);
+    let told = wire.ask(&pull("g", "sync", 0, 0)).ok();
+    assert_eq!(told.messages().len(), 24);
+    drop(cluster);
+}
+
+/// Many at once, over several log files, from several connections; then a kill.
+#[test]
+fn synchronous_sends_gather_and_survive_a_kill() {
+    let Some((mut cluster, mut wire)) = start("flush-sync-many", &[SYNC]) else { return };
+    wire.ask(&create_topic("many", 4)).ok();
+    let address = cluster.broker_address().to_owned();
+    std::thread::scope(|scope| {
+        for queue_id in 0..4 {
+            let address = &address;
+            scope.spawn(move || {
+                let mut wire = Wire::to(address);
+                for _ in 0..10 {
+                    let opaques: Vec<i32> =
+                        (0..64).map(|_| wire.send(&send("many", queue_id, &[b'x'; 1000], ""))).collect();
+                    let mut offsets: Vec<i64> =
+                        opaques.into_iter().map(|opaque| wire.answer(opaque).ok().number("queueOffset")).collect();
+                    let first = offsets[0];
+                    offsets.sort_unstable();
+                    assert_eq!(offsets, (first..first + 64).collect::<Vec<_>>());
+                }
+            });
+        }
+    });
+    cluster.kill_broker();
+    cluster.start_again();
+    let mut wire = Wire::to(cluster.broker_address());
+    for queue_id in 0..4 {
+        assert_eq!(wire.ask(&max_offset("many", queue_id)).ok().number("offset"), 640);
+    }
+}
+
+#[test]
+fn a_flush_that_takes_too_long_is_answered_with_10_and_the_message_is_there() {
+    let Some((_cluster, mut wire)) = start("flush-timeout", &[SYNC, ("syncFlushTimeout", "0")]) else { return };
+    wire.ask(&create_topic("late", 1)).ok();
+    for offset in 0..5 {
+        let told = wire.ask(&send("late", 0, b"body", ""));
+        assert_eq!((told.code, told.remark.as_str()), (10, ""), "{told:?}");
+        is_whole(&told, offset);
+    }
+    is_whole(&wire.ask(&send("late", 0, b"body", NO_WAIT)).ok(), 5);
+    await_that("the flush", WAIT_MAX, || count_of(&mut wire, "late") == 6);
+    assert_eq!(wire.ask(&pull("g", "late", 0, 0)).ok().messages().len(), 6);
+}
+
+/// Where consumers see less than what is written, the agent that changes that wakes them.
+#[test]
+fn held_pulls_wake_when_the_message_becomes_visible() {
+    let pool = ("transientStorePoolEnable", "true");
+    for (name, config) in [("flush-held-sync", SYNC), ("flush-held-pool", pool)] {
+        let Some((cluster, mut wire)) = start(name, &[config]) else { return };
+        wire.ask(&create_topic("held", 1)).ok();
+        let mut consumer = Wire::to(cluster.broker_address());
+        for offset in 0..3 {
+            let opaque = consumer.send(&pull_and_wait("g", "held", 0, offset, 20_000));
+            // Held by now, or not: the wake-up must not depend on it.
+            std::thread::sleep(Duration::from_millis(100 * offset as u64));
+            let begin = Instant::now();
+            is_whole(&wire.ask(&send("held", 0, b"body", "")).ok(), offset);
+            let told = consumer.answer(opaque).ok();
+            assert_eq!(told.messages()[0].queue_offset, offset);
+            // The look at held pulls comes after 5 s.
+            assert!(begin.elapsed() < Duration::from_secs(4), "{name}: {:?}", begin.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_stop_answers_the_sends_that_wait_for_their_flush() {
+    let Some((mut cluster, mut wire)) = start("flush-stop", &[SYNC]) else { return };
+    wire.ask(&create_topic("stop", 1)).ok();
+    let opaques: Vec<i32> = (0..200).map(|_| wire.send(&send("stop", 0, b"body", ""))).collect();
+    // The first is there, so the others are on their way.
+    let mut answered = i64::from(wire.answer(opaques[0]).ok().code == 0);
+    cluster.stop_broker();
+    for opaque in &opaques[1..] {
+        let Some(told) = wire.answer_within(*opaque, Duration::from_secs(2)) else { break };
+        answered += i64::from(told.ok().code == 0);
+    }
+    cluster.start_again();
+    let mut wire = Wire::to(cluster.broker_address());
+    assert!(count_of(&mut wire, "stop") >= answered);
+}
+
+#[test]
+fn a_kill_loses_what_the_pool_has_not_committed_and_nothing_else() {
+    let slow = [
+        ("transientStorePoolEnable", "true"),
+        ("commitIntervalCommitLog", "3600000"),
+        ("commitCommitLogThoroughInterval", "3600000"),
+    ];
+    let Some((mut cluster, mut wire)) = start("flush-pool-kill", &slow) else { return };
+    wire.ask(&create_topic("pool", 1)).ok();
+    for offset in 0..10 {
+        is_whole(&wire.ask(&send("pool", 0, b"body", "")).ok(), offset);
+    }
+    // The commit interval is an hour.
+    assert_eq!(count_of(&mut wire, "pool"), 0);
+    assert_eq!(wire.ask(&pull("g", "pool", 0, 0)).code, 19);
+    // A stop commits.
+    cluster.stop_broker();
+    cluster.start_again();
+    let mut wire = Wire::to(cluster.broker_address());
+    assert_eq!(count_of(&mut wire, "pool"), 10);
+    // The file that is there has no buffer, the next one has: a kill loses what is behind its start at most.
+    let mut sent = 10;
+    let mut log_offset = 0;
+    while log_offset < 1 << 20 {
+        let told = wire.ask(&send("pool", 0, &[b'x'; 8000], "")).ok();
+        log_offset = i64::from_str_radix(&told.ext["msgId"][16..], 16).expect("a log offset");
+        sent += 1;
+    }
+    cluster.kill_broker();
+    cluster.start_again();
+    let mut wire = Wire::to(cluster.broker_address());
+    assert_eq!(count_of(&mut wire, "pool"), sent - 1);
+    is_whole(&wire.ask(&send("pool", 0, b"goes on", "")).ok(), sent - 1);
+}
+
+#[test]
+fn with_synchronous_flush_the_pool_is_not_used_and_the_start_says_so() {
+    let Some((cluster, mut wire)) = start("flush-both", &[SYNC, ("transientStorePoolEnable", "true")]) else { return };
+    wire.ask(&create_topic("both", 1)).ok();
+    is_whole(&wire.ask(&send("both", 0, b"body", "")).ok(), 0);
+    assert_eq!(count_of(&mut wire, "both"), 1);
+    let told = cluster.broker_process().stdout();
+    assert!(told.contains("WARNING transientStorePoolEnable=true has no effect with flushDiskType=SYNC_FLUSH"), "{told}");
+    assert!(told.contains("flush mode SYNC_FLUSH"), "{told}");
+}
