@@ -174,6 +174,13 @@ impl Clients {
         groups.map(|(name, _)| name.clone()).collect()
     }
 
+    /// A producer of the group, another one for each `pick`.
+    pub fn producer(&self, group: &str, pick: usize) -> Option<Channel> {
+        let state = self.read();
+        let members = state.producers.get(group)?;
+        members.keys().nth(pick % members.len().max(1)).copied()
+    }
+
     /// The connection is gone.
     pub fn on_close(&self, channel: Channel, notify: impl Fn(&str) -> bool, pushes: &mut Vec<Push>) {
         let mut state = self.write();

@@ -42,7 +42,24 @@ pub struct AppendBatch {
 struct PushedRecord {
     position: usize,
     store_timestamp_at: usize,
-    tags_code: i64,
+    tags_code: TagsCode,
+}
+
+/// The third field of the queue entry.
+#[derive(Clone, Copy)]
+enum TagsCode {
+    Of(i64),
+    /// So many ms after the store time.
+    After(i64),
+}
+
+impl TagsCode {
+    fn at(self, store_timestamp: u64) -> i64 {
+        match self {
+            TagsCode::Of(code) => code,
+            TagsCode::After(ms) => (store_timestamp as i64).saturating_add(ms),
+        }
+    }
 }
 
 struct Unit {
@@ -82,6 +99,31 @@ impl AppendBatch {
         &mut self,
         record: &NewRecord<'_>,
         tags_code: i64,
+        queue: &Arc<ConsumeQueue>,
+        limits: RecordLimits,
+    ) -> Result<usize, RecordError> {
+        self.push_as(record, TagsCode::Of(tags_code), queue, limits)
+    }
+
+    /// As [`AppendBatch::push`] for the schedule topic: the entry's tags code is the time of delivery, `delay_ms` after the
+    /// store time.
+    ///
+    /// # Errors
+    /// What [`check`] finds; the batch is unchanged then.
+    pub fn push_delayed(
+        &mut self,
+        record: &NewRecord<'_>,
+        delay_ms: i64,
+        queue: &Arc<ConsumeQueue>,
+        limits: RecordLimits,
+    ) -> Result<usize, RecordError> {
+        self.push_as(record, TagsCode::After(delay_ms), queue, limits)
+    }
+
+    fn push_as(
+        &mut self,
+        record: &NewRecord<'_>,
+        tags_code: TagsCode,
         queue: &Arc<ConsumeQueue>,
         limits: RecordLimits,
     ) -> Result<usize, RecordError> {
@@ -138,7 +180,7 @@ impl AppendBatch {
                 - shared_bytes;
             let tags_code =
                 properties::get(&self.buffer[properties_at..], properties::TAGS).map_or(0, properties::tag_code);
-            self.records.push(PushedRecord { position, store_timestamp_at, tags_code });
+            self.records.push(PushedRecord { position, store_timestamp_at, tags_code: TagsCode::Of(tags_code) });
         }
         debug_assert_eq!(self.buffer.len() - start, total);
         Ok(self.end_unit(start, count, shared.sys_flag, queue))
@@ -234,8 +276,8 @@ impl AppendBatch {
         let unit = &self.units[index];
         let records = if unit.is_queued { unit.records.clone() } else { 0..0 };
         self.records[records.clone()].iter().zip(&self.placed[records]).map(|(record, placed)| {
-            let entry =
-                Entry { log_offset: placed.log_offset, record_bytes: placed.record_bytes, tags_code: record.tags_code };
+            let tags_code = record.tags_code.at(placed.store_timestamp);
+            let entry = Entry { log_offset: placed.log_offset, record_bytes: placed.record_bytes, tags_code };
             (placed.queue_offset, entry)
         })
     }

@@ -50,6 +50,9 @@ pub fn info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusa
         put(&format!("{pool}ThreadPoolQueueCapacity"), capacity.to_string());
         put(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), "0".to_string());
     }
+    for (level, cursor, max) in broker.schedule.progress(store) {
+        put(&format!("scheduleMessageOffset_{level}"), format!("{cursor},{max}"));
+    }
     let unflushed = store.log_max().saturating_sub(store.log_flushed());
     put("remainHowManyDataToFlush", format!("{unflushed} B"));
     put("commitLogMinOffset", store.log_min().to_string());

@@ -31,6 +31,8 @@ pub struct NewRecord<'a> {
 /// Limits in force (`maxMessageSize` and what follows from it).
 #[derive(Clone, Copy, Debug)]
 pub struct RecordLimits {
+    /// 1 for clients; 0 for what the store has already: stores written by Java have empty bodies.
+    pub body_bytes_min: usize,
     pub body_bytes_max: usize,
     /// What a log file has room for (its length without the blank record): one record, or all of a client batch.
     pub unit_bytes_max: usize,
@@ -39,7 +41,7 @@ pub struct RecordLimits {
 impl RecordLimits {
     /// Limited by the body alone.
     pub const fn of_body(body_bytes_max: usize) -> RecordLimits {
-        RecordLimits { body_bytes_max, unit_bytes_max: i32::MAX as usize }
+        RecordLimits { body_bytes_min: 1, body_bytes_max, unit_bytes_max: i32::MAX as usize }
     }
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn check_topic(topic: &str) -> Result<(), RecordError> {
 
 pub(crate) fn check_body(body: &[u8], limits: RecordLimits) -> Result<(), RecordError> {
     match body.len() {
-        0 => Err(RecordError::BodyEmpty),
+        bytes if bytes < limits.body_bytes_min => Err(RecordError::BodyEmpty),
         bytes if bytes > limits.body_bytes_max => Err(RecordError::BodyTooLarge { bytes, max: limits.body_bytes_max }),
         _ => Ok(()),
     }

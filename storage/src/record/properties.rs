@@ -22,6 +22,20 @@ pub const UNIQ_KEY: &str = "UNIQ_KEY";
 pub const WAIT: &str = "WAIT";
 pub const DELAY: &str = "DELAY";
 pub const CLUSTER: &str = "CLUSTER";
+/// Where a delayed or a half message goes in the end.
+pub const REAL_TOPIC: &str = "REAL_TOPIC";
+pub const REAL_QID: &str = "REAL_QID";
+/// Where a message came from that was sent back, and which one it was at first.
+pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
+pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
+/// `true`: a half message.
+pub const TRAN_MSG: &str = "TRAN_MSG";
+/// The group whose producers can end it.
+pub const PGROUP: &str = "PGROUP";
+/// How often they were asked.
+pub const TRANSACTION_CHECK_TIMES: &str = "TRANSACTION_CHECK_TIMES";
+/// Seconds before they are asked for the first time.
+pub const CHECK_IMMUNITY: &str = "CHECK_IMMUNITY_TIME_IN_SECONDS";
 
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
@@ -130,6 +144,29 @@ pub fn stored<'a>(client_text: &'a [u8], added: &'a [u8]) -> Pieces<'a> {
     all
 }
 
+/// The text with these pairs, in their order, behind all others and in place of those of the same names. No 0x02 at the
+/// end, as 4.9.7 has it. What no reader sees as a pair stays.
+pub fn with(text: &[u8], added: &[(&str, &str)]) -> Vec<u8> {
+    let added_bytes: usize = added.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    let mut out = Vec::with_capacity(text.len() + added_bytes);
+    for piece in pieces(text) {
+        let is_replaced =
+            piece.pair.is_some_and(|(name, _)| added.iter().any(|(replaced, _)| replaced.as_bytes() == name));
+        if !is_replaced {
+            out.extend_from_slice(piece.bytes);
+        }
+    }
+    for (name, value) in added {
+        if needs_separator(&out) {
+            out.push(PAIR_END);
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(NAME_END);
+        out.extend_from_slice(value.as_bytes());
+    }
+    out
+}
+
 /// `name 0x01 value`.
 pub fn pair(name: &str, value: &str) -> Vec<u8> {
     [name.as_bytes(), &[NAME_END], value.as_bytes()].concat()
@@ -236,6 +273,20 @@ mod tests {
         assert_eq!(get_each(text, [WAIT, DELAY, KEYS]), [Some(&b"false"[..]), None, Some(b"a b")]);
         let many: Vec<u8> = (0..10_000).flat_map(|i| format!("k{i}\x01{i}\x02").into_bytes()).collect();
         assert_eq!((pairs(&many).count(), get(&many, "k9999")), (10_000, Some(&b"9999"[..])));
+    }
+
+    #[test]
+    fn pairs_take_the_place_of_their_namesakes() {
+        for (text, added, want) in [
+            ("", &[("a", "1")][..], "a\x011"),
+            ("a\x010", &[("a", "1")], "a\x011"),
+            ("a\x010\x02b\x012\x02", &[("a", "1"), ("c", "3")], "b\x012\x02a\x011\x02c\x013"),
+            ("b\x012\x02a\x010\x02a\x019", &[("a", "1")], "b\x012\x02a\x011"),
+            ("bad\x02a\x02b\x01", &[("a", "1")], "bad\x02a\x02b\x01\x02a\x011"),
+            ("a\x010\x02", &[], "a\x010\x02"),
+        ] {
+            assert_eq!(with(text.as_bytes(), added), want.as_bytes(), "{text:?} {added:?}");
+        }
     }
 
     #[test]
