@@ -3,7 +3,8 @@
 //! ```text
 //! flush    the log to the disk                   files    next log file, queue files, checkpoint
 //! commit   buffers of the pool to the log
-//! meta     topics.json, subscriptionGroup.json   register one for each name server
+//! meta     topics.json, subscriptionGroup.json,  register one for each name server
+//!          changes of the configuration,
 //!          consumerOffset.json, counters
 //! delay    messages that are due, delayOffset.json
 //! transactions   half messages that nobody ended
@@ -174,6 +175,7 @@ fn meta(broker: &Broker, peers: &Peers, stopping: &AtomicBool) {
     loop {
         let is_last = stopping.load(Ordering::Acquire);
         let now_ns = mono_ns();
+        broker.live.turn(broker, wall_ms(), &mut |channel, bytes| peers.answer(channel, bytes));
         let changed = broker.dirty.changed();
         if changed > broker.dirty.durable() && (now_ns >= retry_ns || is_last) {
             let offsets = if broker.offsets.is_urgent() { broker.offsets.flush() } else { Ok(()) };

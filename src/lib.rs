@@ -7,6 +7,7 @@ pub mod flush_waits;
 pub mod namesrv;
 pub mod node;
 pub mod shard;
+mod text_file;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

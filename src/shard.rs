@@ -105,6 +105,13 @@ impl Peers {
         }
     }
 
+    /// Whole frames for a connection. Who asked gives up by its own time-out if this is lost.
+    pub fn answer(&self, to: Channel, bytes: Vec<u8>) {
+        if let Some(mail) = self.mails.get(usize::from(to.shard)) {
+            let _ = mail.send(Mail::Bytes { to: to.conn, bytes });
+        }
+    }
+
     /// To the shard of its client. `false`: its mailbox is full.
     pub fn push(&self, push: Push) -> bool {
         self.mails.get(usize::from(push.to.shard)).is_some_and(|mail| mail.send(Mail::Push(push)).is_ok())
@@ -633,12 +640,13 @@ impl BrokerShard {
                     self.refuse(conn, command, &refusal, out);
                 }
             }
+            Ok(Answer { after: After::Agent, .. }) => {}
             Ok(_) if command.is_oneway() => {}
             Ok(answer) => {
                 let (version, registered) = match answer.after {
                     After::Durable(version) => (version, false),
                     After::Registered(version) => (version, true),
-                    After::Now | After::Forwarded(_) => (0, false),
+                    After::Now | After::Agent | After::Forwarded(_) => (0, false),
                 };
                 if self.is_settled(version, registered) {
                     if let Some(buffer) = out.buffer(conn) {
@@ -789,7 +797,7 @@ impl BrokerShard {
                 }
             }
         }
-        let timeout_ns = broker.sync_flush_timeout_ns();
+        let timeout_ns = broker.live.sync_flush_timeout_ns();
         while let Some(stored) = self.flush_waits.pop_late(out.now().mono_ns, timeout_ns) {
             answer_stored(broker, id, &stored, response::FLUSH_DISK_TIMEOUT, out);
         }

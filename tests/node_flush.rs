@@ -4,7 +4,7 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::wire::{Told, WAIT_MAX, Wire, batch, create_topic, max_offset, pull, pull_and_wait, send, send_batch};
+use support::wire::{Ask, Told, WAIT_MAX, Wire, batch, create_topic, max_offset, pull, pull_and_wait, send, send_batch};
 use support::{Cluster, await_that};
 
 const SMALL: [(&str, &str); 1] = [("mappedFileSizeCommitLog", "1048576")];
@@ -182,4 +182,113 @@ fn with_synchronous_flush_the_pool_is_not_used_and_the_start_says_so() {
     let told = cluster.broker_process().stdout();
     assert!(told.contains("WARNING transientStorePoolEnable=true has no effect with flushDiskType=SYNC_FLUSH"), "{told}");
     assert!(told.contains("flush mode SYNC_FLUSH"), "{told}");
+}
+
+fn update(text: &str) -> Ask {
+    Ask::new(25).body(text)
+}
+
+/// GET_BROKER_CONFIG's value of a key.
+fn shown(wire: &mut Wire, key: &str) -> String {
+    let told = wire.ask(&Ask::new(26)).ok();
+    let text = String::from_utf8(told.body).expect("it is text");
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("no {key} in {text}")).to_owned()
+}
+
+#[test]
+fn the_configuration_is_shown_and_changed_while_the_node_runs() {
+    let pool = [("transientStorePoolEnable", "true"), ("commitIntervalCommitLog", "3600000")];
+    let Some((mut cluster, mut wire)) = start("flush-config", &pool) else { return };
+    let version = wire.ask(&Ask::new(26)).ok().ext["version"].clone();
+    let version: serde_json::Value = serde_json::from_str(&version).expect("a DataVersion");
+    assert!(version["counter"].is_number() && version["timestamp"].is_number(), "{version}");
+    for (key, want) in [("flushDiskType", "ASYNC_FLUSH"), ("flushIntervalCommitLog", "500"), ("brokerName", "broker-a")] {
+        assert_eq!(shown(&mut wire, key), want, "{key}");
+    }
+
+    wire.ask(&create_topic("config", 1)).ok();
+    wire.ask(&send("config", 0, b"body", "")).ok();
+    assert_eq!(count_of(&mut wire, "config"), 0);
+    wire.ask(&update("commitIntervalCommitLog=10\ncommitCommitLogThoroughInterval=10\nflushIntervalCommitLog=77\n")).ok();
+    await_that("the commit, whose interval is 10 ms now", WAIT_MAX, || count_of(&mut wire, "config") == 1);
+    assert_eq!(shown(&mut wire, "flushIntervalCommitLog"), "77");
+
+    cluster.stop_broker();
+    // The test's own file is written anew at each start.
+    let file = std::fs::read_to_string(cluster.directory().join("broker.properties")).expect("it is there");
+    let set = file.lines().skip_while(|line| !line.starts_with("# Set while the broker ran")).skip(1);
+    assert_eq!(
+        set.collect::<Vec<_>>(),
+        ["commitIntervalCommitLog=10", "commitCommitLogThoroughInterval=10", "flushIntervalCommitLog=77"]
+    );
+}
+
+/// Fault 10 of the public reports.
+#[test]
+fn what_must_not_change_does_not_and_takes_nothing_with_it() {
+    let Some((cluster, mut wire)) = start("flush-black", &[]) else { return };
+    let path = cluster.directory().join("broker.properties");
+    let before = std::fs::read(&path).expect("it is there");
+    let children = |cluster: &Cluster| {
+        let id = cluster.broker_process().id();
+        let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("it lives");
+        tasks
+            .map(|task| std::fs::read_to_string(task.expect("a task").path().join("children")).unwrap_or_default())
+            .collect::<String>()
+    };
+    for (text, code, remark) in [
+        ("filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch /tmp/pwn;\n", 16, "Can not update config in black list."),
+        ("brokerConfigPath=/tmp/x", 16, "Can not update config in black list."),
+        ("rocketmqHome=/tmp/x", 16, "Can not update config in black list."),
+        ("configBlackList=", 16, "Can not update config in black list."),
+        ("flushIntervalCommitLog=1\nconfigBlackList=", 16, "Can not update config in black list."),
+        ("flushIntervalCommitLog=1\nlistenPort=1", 1, "listenPort is read at start only"),
+        ("flushIntervalCommitLog=1\nstorePathRootDir=/tmp/x", 1, "storePathRootDir is read at start only"),
+        ("flushIntervalCommitLog=1\nbrokerName=b", 1, "brokerName is read at start only"),
+        ("flushIntervalCommitLog=1\nflushDiskType=SYNC_FLUSH", 1, "flushDiskType is read at start only"),
+        ("flushIntervalCommitLog=1\nfilterServerNums=1", 1, "filterServerNums=1 is not possible"),
+        ("flushIntervalCommitLog=1\nfoo=1", 1, "there is no key foo"),
+        ("flushIntervalCommitLog=no", 1, "flushIntervalCommitLog=no: allowed is"),
+        ("a=\\u00", 1, "string2Properties error"),
+        ("", 1, "the body is empty"),
+    ] {
+        let told = wire.ask(&update(text));
+        assert_eq!(told.code, code, "{text}: {told:?}");
+        assert!(told.remark.starts_with(remark), "{text}: {told:?}");
+    }
+    assert_eq!(shown(&mut wire, "flushIntervalCommitLog"), "500");
+    assert_eq!(std::fs::read(&path).expect("it is there"), before);
+    assert_eq!(children(&cluster).trim(), "");
+
+    // A file that can not be written: the folder in its place can not be replaced.
+    std::fs::remove_file(&path).expect("ours");
+    std::fs::create_dir(&path).expect("ours");
+    let told = wire.ask(&update("flushIntervalCommitLog=1"));
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.remark.contains("broker.properties") && told.remark.ends_with("nothing was changed"), "{told:?}");
+    assert_eq!(shown(&mut wire, "flushIntervalCommitLog"), "500");
+}
+
+#[test]
+fn a_changed_permission_is_in_force_and_registered() {
+    let Some((cluster, mut wire)) = start("flush-permission", &[]) else { return };
+    wire.ask(&create_topic("perm", 1)).ok();
+    wire.ask(&send("perm", 0, b"body", "")).ok();
+    let counter = |wire: &mut Wire| {
+        let version = wire.ask(&Ask::new(26)).ok().ext["version"].clone();
+        serde_json::from_str::<serde_json::Value>(&version).expect("a DataVersion")["counter"].as_i64()
+    };
+    let before = counter(&mut wire);
+    wire.ask(&update("brokerPermission=2")).ok();
+    assert!(counter(&mut wire) > before);
+    assert_eq!(wire.ask(&pull("g", "perm", 0, 0)).code, 16);
+    let mut namesrv = Wire::to(cluster.namesrv_address());
+    await_that("the registration", WAIT_MAX, || {
+        let told = namesrv.ask(&Ask::new(105).field("topic", "perm")).ok();
+        let route: serde_json::Value = serde_json::from_slice(&told.body).expect("JSON");
+        route["queueDatas"][0]["perm"] == 2
+    });
+    wire.ask(&update("brokerPermission=6")).ok();
+    wire.ask(&pull("g", "perm", 0, 0)).ok();
 }

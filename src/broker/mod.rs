@@ -19,6 +19,7 @@ pub mod again;
 pub mod clients;
 pub mod groups;
 pub mod hold;
+pub mod live;
 pub mod offsets;
 pub mod orders;
 pub mod persist;
@@ -35,6 +36,7 @@ pub mod transaction;
 use crate::config::BrokerConfig;
 use clients::Clients;
 use groups::Groups;
+use live::Live;
 use offsets::Offsets;
 use orders::Orders;
 use persist::{MetaDirty, PersistError};
@@ -50,7 +52,7 @@ use schedule::Schedule;
 use stats::Stats;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use topics::Topics;
 use transaction::{Question, Transactions};
 
@@ -125,6 +127,8 @@ pub enum After {
     Durable(u64),
     /// It is on disk, and every name server that can be reached knows it.
     Registered(u64),
+    /// An agent does it and answers itself.
+    Agent,
     /// The client on this channel has been asked and its answer is the answer.
     Forwarded(Channel),
 }
@@ -192,8 +196,7 @@ pub struct Broker {
     pub own_limits: RecordLimits,
     pub read_limits: ReadLimits,
     pub boot_ms: u64,
-    /// `syncFlushTimeout`, as of now.
-    sync_flush_timeout_ms: AtomicU32,
+    pub live: Live,
     /// Of our own requests to clients.
     opaque: AtomicI32,
 }
@@ -244,7 +247,7 @@ impl Broker {
             disk_count_max: config.pull_count_on_disk_max as usize,
             in_memory_bytes: memory_bytes / 100 * u64::from(config.in_memory_ratio_max_percent),
         };
-        let sync_flush_timeout_ms = AtomicU32::new(config.sync_flush_timeout_ms);
+        let live = Live::new(&config);
         Ok(Broker {
             config,
             store,
@@ -263,7 +266,7 @@ impl Broker {
             own_limits,
             read_limits,
             boot_ms: now_ms,
-            sync_flush_timeout_ms,
+            live,
             opaque: AtomicI32::new(0),
         })
     }
@@ -281,16 +284,12 @@ impl Broker {
         self.opaque.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn sync_flush_timeout_ns(&self) -> u64 {
-        u64::from(self.sync_flush_timeout_ms.load(Ordering::Relaxed)) * 1_000_000
-    }
-
     pub fn is_readable(&self) -> bool {
-        self.config.broker_permission & 4 != 0
+        self.live.permission() & 4 != 0
     }
 
     pub fn is_writable(&self) -> bool {
-        self.config.broker_permission & 2 != 0
+        self.live.permission() & 2 != 0
     }
 
     /// Everything but sends and pulls. What clients are to be told goes to `pushes`.
@@ -326,6 +325,8 @@ impl Broker {
             request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => Ok(Answer::body(self.groups.to_json())),
             request::GET_SUBSCRIPTIONGROUP_CONFIG => groups::config(self, request),
             request::DELETE_SUBSCRIPTIONGROUP => groups::delete(self, request),
+            request::UPDATE_BROKER_CONFIG => live::update(self, request),
+            request::GET_BROKER_CONFIG => live::show(self),
             request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request),
             request::GET_TOPIC_STATS_INFO => admin::tables::topic_stats(self, request),
             request::GET_CONSUME_STATS => admin::tables::consume_stats(self, request),

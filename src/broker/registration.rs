@@ -169,9 +169,10 @@ fn register(broker: &Broker, client: &mut Client) -> Result<Option<KVTable>, Str
         return Ok(None);
     }
     let mut wrapper = broker.topics.wrapper();
-    if config.broker_permission & 6 != 6 {
+    let permission = broker.live.permission();
+    if permission & 6 != 6 {
         for topic in wrapper.topic_config_table.values_mut() {
-            topic.perm = i32::from(config.broker_permission);
+            topic.perm = i32::from(permission);
         }
     }
     let body = RegisterBrokerBody { filter_server_list: Vec::new(), topic_config_serialize_wrapper: wrapper };

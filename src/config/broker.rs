@@ -4,7 +4,7 @@ use super::keys::{BROKER_BLOCKED, BROKER_RETENTION, BROKER_TUNING};
 use super::limits::{Limits, SHARD_COUNT_MAX, default_shard_count};
 use super::machine::Machine;
 use super::setting::{DelayLevels, FlushDiskType, Text, settings};
-use super::{ConfigError, Entry, Known, Notes, Place, Problem, apply, blocked_names, entries, pairs};
+use super::{ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs};
 use ringmq_storage::flush::{FlushKeys, PoolSize, Promise};
 use ringmq_storage::index::IndexConfig;
 use std::net::IpAddr;
@@ -121,6 +121,26 @@ settings! {
     }
 }
 
+/// Keys that UPDATE_BROKER_CONFIG never changes, whatever `configBlackList` says.
+const BLACK_LIST: &[&str] = &["brokerConfigPath", "configBlackList", "rocketmqHome"];
+/// Keys that come into force while the broker runs.
+const RUNNING: &[&str] = &[
+    "flushCommitLogTimed",
+    "flushIntervalCommitLog",
+    "flushCommitLogLeastPages",
+    "flushCommitLogThoroughInterval",
+    "commitIntervalCommitLog",
+    "commitCommitLogLeastPages",
+    "commitCommitLogThoroughInterval",
+    "flushIntervalConsumeQueue",
+    "flushConsumeQueueLeastPages",
+    "flushConsumeQueueThoroughInterval",
+    "syncFlushTimeout",
+    "brokerPermission",
+];
+/// Where changes are kept when no file was given, below the store's root.
+const UPDATES_FILE: &str = "config/ringmq-broker.properties";
+
 const KNOWN: Known = Known { blocked: BROKER_BLOCKED, retention: BROKER_RETENTION, tuning: BROKER_TUNING };
 
 impl BrokerConfig {
@@ -141,7 +161,48 @@ impl BrokerConfig {
         file: Option<&Path>,
         overrides: &[(String, String)],
     ) -> Result<BrokerConfig, ConfigError> {
-        BrokerConfig::of(&Machine::detect(), &entries(defaults, file, overrides)?)
+        let machine = Machine::detect();
+        let kept = kept_path(&machine, &[defaults, overrides].concat());
+        let read = file.or_else(|| Some(kept.as_path()).filter(|kept| kept.exists()));
+        let mut config = BrokerConfig::of(&machine, &entries(defaults, read, overrides)?)?;
+        config.notes.file = file.map(Path::to_path_buf);
+        Ok(config)
+    }
+
+    /// This configuration with the lines of a `.properties` text put over it, all of them or none; and these lines.
+    ///
+    /// # Errors
+    /// The first line that may not be, or cannot be, put into force.
+    pub fn updated(&self, text: &[u8]) -> Result<(BrokerConfig, Vec<(String, String)>), UpdateError> {
+        let entries = file_entries(Path::new(""), text).map_err(|_| UpdateError::Syntax)?;
+        let listed = |key: &str| self.config_black_list.split(';').any(|listed| listed.trim() == key);
+        if entries.iter().any(|entry| BLACK_LIST.contains(&entry.key.as_str()) || listed(&entry.key)) {
+            return Err(UpdateError::BlackList);
+        }
+        let mut config = self.clone();
+        for Entry { key, value, .. } in &entries {
+            let (name, key, value) = (key.as_str(), key.clone(), value.trim().to_string());
+            if RUNNING.contains(&name) {
+                if let Some(Err(allowed)) = config.set(name, &value) {
+                    return Err(UpdateError::Value { key, value, allowed });
+                }
+            } else if BrokerConfig::names().contains(&name) {
+                return Err(UpdateError::NotWhileRunning { key });
+            } else if let Some(blocked) = BROKER_BLOCKED.iter().find(|blocked| blocked.key == name) {
+                return Err(UpdateError::NotBuilt { key, value, instead: blocked.instead });
+            } else if BROKER_TUNING.contains(&name) || BROKER_RETENTION.contains(&name) {
+                return Err(UpdateError::WithoutEffect { key });
+            } else {
+                return Err(UpdateError::Unknown { key });
+            }
+        }
+        let set = entries.into_iter().map(|entry| (entry.key, entry.value.trim().to_string())).collect();
+        Ok((config, set))
+    }
+
+    /// Where UPDATE_BROKER_CONFIG keeps what it changes: the file of the command line, or one in the store.
+    pub fn update_path(&self) -> PathBuf {
+        self.notes.file.clone().unwrap_or_else(|| self.store_path_root.join(UPDATES_FILE))
     }
 
     /// The defaults, for [`BrokerConfig::load_over`], of a broker for this machine only, in `store`.
@@ -357,13 +418,19 @@ impl BrokerConfig {
     }
 }
 
+/// The file of changes in the store that `pairs`, the later over the earlier, name.
+fn kept_path(machine: &Machine, pairs: &[(String, String)]) -> PathBuf {
+    let root = pairs.iter().rev().find(|(key, _)| key == "storePathRootDir").map(|(_, value)| PathBuf::from(value.trim()));
+    root.unwrap_or_else(|| BrokerConfig::defaults(machine).store_path_root).join(UPDATES_FILE)
+}
+
 fn address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Blocked, file_entries};
+    use super::super::Blocked;
     use super::*;
     use std::collections::BTreeMap;
 
@@ -528,6 +595,71 @@ mod tests {
 
     /// Distinct bean properties of the broker's configuration classes in the published jars of 4.9.7 and 5.3.3.
     const JAVA_BROKER_KEY_COUNT: usize = 479;
+
+    #[test]
+    fn an_update_takes_all_of_its_keys_or_none() {
+        let config = load("configBlackList=syncFlushTimeout").unwrap();
+        let (updated, set) = config.updated(b"flushIntervalCommitLog=7\nbrokerPermission = 4\n").unwrap();
+        assert_eq!((updated.flush_keys().interval_ms, updated.broker_permission), (7, 4));
+        assert_eq!(set[1], ("brokerPermission".to_string(), "4".to_string()));
+        for (text, want) in [
+            ("flushIntervalCommitLog=1\nrocketmqHome=/x", "Can not update config in black list."),
+            ("brokerConfigPath=/x", "Can not update config in black list."),
+            ("configBlackList=", "Can not update config in black list."),
+            ("syncFlushTimeout=1", "Can not update config in black list."),
+            ("listenPort=1", "listenPort is read at start only: change it in the file and start again"),
+            ("storePathRootDir=/x", "storePathRootDir is read at start only: change it in the file and start again"),
+            ("flushDiskType=SYNC_FLUSH", "flushDiskType is read at start only: change it in the file and start again"),
+            ("foo=1", "there is no key foo"),
+            ("slaveTimeout=1", "slaveTimeout has no effect here"),
+            ("flushIntervalCommitLog=0", "flushIntervalCommitLog=0: allowed is a whole number from 1 to 2147483647"),
+            ("brokerPermission=\\u00", "string2Properties error"),
+        ] {
+            assert_eq!(config.updated(text.as_bytes()).unwrap_err().to_string(), want, "{text}");
+        }
+        let refused = config.updated(b"filterServerNums=1").unwrap_err();
+        assert!(matches!(refused, UpdateError::NotBuilt { .. }), "{refused}");
+    }
+
+    #[test]
+    fn what_was_set_without_a_file_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let defaults = BrokerConfig::standalone(folder.path());
+        let load = |file: Option<&Path>| BrokerConfig::load_over(&defaults, file, &[]).unwrap();
+        let path = load(None).update_path();
+        assert!(path.starts_with(folder.path().join("config")));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, super::super::with_updates(b"", &[("syncFlushTimeout".into(), "7".into())])).unwrap();
+        assert_eq!(load(None).sync_flush_timeout_ms, 7);
+        assert_eq!(load(None).update_path(), path);
+        let file = folder.path().join("b.conf");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(load(Some(&file)).sync_flush_timeout_ms, 5000);
+        assert_eq!(load(Some(&file)).update_path(), file);
+    }
+
+    #[test]
+    fn the_modes_of_flushing_are_told_apart() {
+        let small = "mappedFileSizeCommitLog=1048576\n";
+        for (text, want) in [
+            ("", Promise::Async),
+            ("flushDiskType=sync_flush", Promise::Sync),
+            ("transientStorePoolEnable=true", Promise::Pool(PoolSize { buffer_count: 5, fast_fail: false })),
+            ("transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH", Promise::Sync),
+        ] {
+            let config = load(&format!("{small}{text}")).unwrap();
+            assert_eq!(config.promise(), want, "{text}");
+            let is_warned = config.warnings().iter().any(|line| line.contains("the pool is not used"));
+            assert_eq!(is_warned, text.contains("SYNC_FLUSH"), "{text}");
+        }
+        let machine = Machine { memory_bytes: 512 << 20, ..Machine::example() };
+        let refused = load_on(&machine, "transientStorePoolEnable=true").unwrap_err().to_string();
+        assert!(refused.contains("take 5120 MiB, the memory is 512 MiB"), "{refused}");
+        let tight = "transientStorePoolEnable=true\ntransientStorePoolSize=3\nmappedFileSizeCommitLog=134217728";
+        let warnings = load_on(&machine, tight).unwrap().warnings();
+        assert!(warnings.iter().any(|line| line.contains("may take 384 MiB of the 512 MiB")), "{warnings:?}");
+        load_on(&machine, "transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH").unwrap();
+    }
 
     #[test]
     fn keys_without_effect_are_named_in_one_line_and_unknown_ones_in_another() {

@@ -20,7 +20,7 @@ mod setting;
 pub use broker::BrokerConfig;
 pub use limits::{Limits, SHARD_COUNT_MAX};
 pub use machine::Machine;
-pub use namesrv::{NamesrvConfig, UpdateError};
+pub use namesrv::NamesrvConfig;
 
 use keys::{Blocked, TLS, TLS_PREFIX};
 use std::fmt;
@@ -78,10 +78,33 @@ pub enum Problem {
     NotBuilt { place: Place, key: String, value: String, instead: &'static str },
 }
 
+/// Why UPDATE_BROKER_CONFIG or UPDATE_NAMESRV_CONFIG changed nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    /// The text of Java.
+    #[error("string2Properties error")]
+    Syntax,
+    /// The text of Java.
+    #[error("Can not update config in black list.")]
+    BlackList,
+    #[error("{key} is read at start only: change it in the file and start again")]
+    NotWhileRunning { key: String },
+    #[error("{key} has no effect here")]
+    WithoutEffect { key: String },
+    #[error("there is no key {key}")]
+    Unknown { key: String },
+    #[error("{key}={value}: allowed is {allowed}")]
+    Value { key: String, value: String, allowed: String },
+    #[error("{key}={value} is not possible: {instead}")]
+    NotBuilt { key: String, value: String, instead: &'static str },
+}
+
 /// What was read beside the values that work: for the warnings of a start.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     memory_bytes: u64,
+    /// The file of the command line.
+    file: Option<PathBuf>,
     facts: Vec<String>,
     without_effect: Vec<String>,
     unknown: Vec<String>,
@@ -225,6 +248,29 @@ pub fn properties_text(pairs: &[(String, String)]) -> Vec<u8> {
     text
 }
 
+/// Stands above what was set while the broker ran.
+const UPDATES_MARK: &[u8] = b"# Set while the broker ran (updateBrokerConfig); the last line of a key wins.\n";
+
+/// The text of a configuration file with `updates` put into force: below a mark at its end, beside those that came
+/// before them. What stands above the mark stays as a person wrote it.
+pub fn with_updates(text: &[u8], updates: &[(String, String)]) -> Vec<u8> {
+    let mark = text.windows(UPDATES_MARK.len()).rposition(|window| window == UPDATES_MARK);
+    let (head, tail) = text.split_at(mark.unwrap_or(text.len()));
+    let before = file_entries(Path::new(""), tail).unwrap_or_default();
+    let mut set: Vec<(String, String)> = before.into_iter().map(|entry| (entry.key, entry.value)).collect();
+    set.retain(|(key, _)| !updates.iter().any(|(updated, _)| updated == key));
+    set.extend_from_slice(updates);
+    let head_bytes = head.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+    let mut out = head[..head_bytes].to_vec();
+    if !out.is_empty() {
+        // Two: the first may only continue a line.
+        out.extend_from_slice(b"\n\n");
+    }
+    out.extend_from_slice(UPDATES_MARK);
+    out.extend_from_slice(&properties_text(&set));
+    out
+}
+
 fn file_entries(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, ConfigError> {
     let mut entries = Vec::new();
     for line in java_properties::PropertiesIter::new(bytes) {
@@ -244,6 +290,25 @@ fn file_entries(path: &Path, bytes: &[u8]) -> Result<Vec<Entry>, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn updates_stand_below_the_text_of_a_person() {
+        let pair = |key: &str, value: &str| (key.to_string(), value.to_string());
+        let read = |text: &[u8]| -> Vec<(String, String)> {
+            file_entries(Path::new("f"), text).unwrap().into_iter().map(|entry| (entry.key, entry.value)).collect()
+        };
+        for head in ["", "a=1", "# note\n\na=1\n", "a=1\\"] {
+            let once = with_updates(head.as_bytes(), &[pair("b", "2"), pair("a", "3")]);
+            assert!(once.starts_with(head.trim_end().as_bytes()));
+            let read_once = read(&once);
+            assert_eq!(read_once[read_once.len() - 2..], [pair("b", "2"), pair("a", "3")], "{head:?}");
+            let twice = with_updates(&once, &[pair("b", "4")]);
+            let read_twice = read(&twice);
+            assert_eq!(read_twice[read_twice.len() - 2..], [pair("a", "3"), pair("b", "4")], "{head:?}");
+            assert_eq!(read_twice.len(), read_once.len());
+            assert_eq!(with_updates(&twice, &[pair("b", "4")]), twice);
+        }
+    }
 
     #[test]
     fn what_is_written_is_read_back_as_it_was() {

@@ -3,7 +3,7 @@
 use super::keys::{NAMESRV_BLOCKED, NAMESRV_TUNING};
 use super::machine::Machine;
 use super::setting::{Text, settings};
-use super::{ConfigError, Entry, Known, Notes, Problem, apply, blocked_names, entries, file_entries, pairs};
+use super::{ConfigError, Entry, Known, Notes, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -40,25 +40,6 @@ settings! {
 const BLACK_LIST: &[&str] = &["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"];
 /// Keys that are read once, at start.
 const START_ONLY: &[&str] = &["listenPort", "bindAddress", "serverChannelMaxIdleTimeSeconds"];
-
-/// Why UPDATE_NAMESRV_CONFIG changed nothing.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UpdateError {
-    /// The text of Java.
-    #[error("string2Properties error")]
-    Syntax,
-    /// The text of Java.
-    #[error("Can not update config in black list.")]
-    BlackList,
-    #[error("{key} is read at start only: change it in the file and start again")]
-    NotWhileRunning { key: String },
-    #[error("there is no key {key}")]
-    Unknown { key: String },
-    #[error("{key}={value}: allowed is {allowed}")]
-    Value { key: String, value: String, allowed: String },
-    #[error("{key}={value} is not possible: {instead}")]
-    NotBuilt { key: String, value: String, instead: &'static str },
-}
 
 const KNOWN: Known = Known { blocked: NAMESRV_BLOCKED, retention: &[], tuning: NAMESRV_TUNING };
 

@@ -8,7 +8,7 @@
 //! by the shard that was asked: puts are an operator's, a few a day, and a few milliseconds long.
 //! Source: KVConfigManager.java (4.9.7, 5.3.3), which accepts null keys and values and then cannot read them back.
 
-use super::text_file;
+use crate::text_file;
 use ringmq_net::protocol::body::stats::KVTable;
 use ringmq_net::protocol::fastjson::{self, JsonError};
 use serde::{Deserialize, Serialize};

@@ -18,7 +18,6 @@
 mod kv_config;
 mod liveness;
 mod route_table;
-mod text_file;
 
 #[cfg(test)]
 mod tests;
@@ -462,7 +461,7 @@ impl NameServer {
             Refusal::new(code, error.to_string())
         })?;
         let path = config.config_store_path.clone();
-        text_file::replace(&path, &properties_text(&config.effective()))
+        crate::text_file::replace(&path, &properties_text(&config.effective()))
             .map_err(|error| Refusal::error(format!("cannot write {}: {error}", path.display())))?;
         self.config = config;
         self.liveness.set_scan_interval(u64::from(self.config.scan_interval_ms));

@@ -1,0 +1,149 @@
+//! What of the configuration changes while the broker runs: UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26).
+//!
+//! ```text
+//! request ─ every line checked, else nothing happens ─> asked ─ meta agent: file replaced, durable ─> in force ─> answer
+//! ```
+//! What is set is written below a mark at the end of the file that the broker was started with, or into a file of ours in
+//! the store's `config` folder: it holds after a restart. A file that can not be written leaves everything as it was.
+//! Source: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig; black list as in 5.3.3.
+
+use super::{After, Answer, Broker, Channel, Refusal, Request};
+use crate::config::{BrokerConfig, UpdateError, properties_text, with_updates};
+use crate::text_file;
+use ringmq_net::protocol::codes::response;
+use ringmq_net::protocol::writer::{FrameWriter, Reply};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Requests that wait for the agent.
+const ASKED_COUNT_MAX: usize = 64;
+
+pub struct Live {
+    config: RwLock<Arc<BrokerConfig>>,
+    // Copies of what shards look at.
+    permission: AtomicU8,
+    sync_flush_timeout_ms: AtomicU32,
+    asked: Mutex<VecDeque<Asked>>,
+}
+
+struct Asked {
+    channel: Channel,
+    reply: Reply,
+    is_oneway: bool,
+    text: Box<[u8]>,
+}
+
+impl Live {
+    pub fn new(config: &BrokerConfig) -> Live {
+        Live {
+            permission: AtomicU8::new(config.broker_permission),
+            sync_flush_timeout_ms: AtomicU32::new(config.sync_flush_timeout_ms),
+            config: RwLock::new(Arc::new(config.clone())),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// As it is in force now.
+    pub fn config(&self) -> Arc<BrokerConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// `brokerPermission`: bit 4 read, bit 2 write.
+    pub fn permission(&self) -> u8 {
+        self.permission.load(Ordering::Relaxed)
+    }
+
+    /// `syncFlushTimeout`
+    pub fn sync_flush_timeout_ns(&self) -> u64 {
+        u64::from(self.sync_flush_timeout_ms.load(Ordering::Relaxed)) * 1_000_000
+    }
+
+    /// The meta agent's part. `answer` sends a frame to a connection.
+    pub fn turn(&self, broker: &Broker, now_ms: u64, answer: &mut dyn FnMut(Channel, Vec<u8>)) {
+        loop {
+            let Some(asked) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return };
+            let result = self.change(broker, &asked.text, now_ms);
+            if asked.is_oneway {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            match result {
+                Ok(()) => FrameWriter::response(&mut bytes, asked.reply, response::SUCCESS).finish(),
+                Err(Refusal { code, remark }) => {
+                    FrameWriter::response(&mut bytes, asked.reply, code).remark(&remark).finish();
+                }
+            }
+            answer(asked.channel, bytes);
+        }
+    }
+
+    fn change(&self, broker: &Broker, text: &[u8], now_ms: u64) -> Result<(), Refusal> {
+        let before = self.config();
+        // Once more: another change may have come first.
+        let (config, set) = before.updated(text).map_err(refusal)?;
+        let path = config.update_path();
+        keep(&path, &set).map_err(|error| {
+            let remark = format!("cannot write {}: {error}; nothing was changed", path.display());
+            Refusal::new(response::SYSTEM_ERROR, remark)
+        })?;
+        for (key, value) in &set {
+            tracing::info!(key, value, "configuration changed");
+        }
+        broker.store.set_keys(config.flush_keys());
+        self.sync_flush_timeout_ms.store(config.sync_flush_timeout_ms, Ordering::Relaxed);
+        let is_moved = self.permission.swap(config.broker_permission, Ordering::Relaxed) != config.broker_permission;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        if is_moved {
+            // Name servers tell clients.
+            broker.topics.move_version(now_ms);
+        }
+        Ok(())
+    }
+}
+
+fn keep(path: &Path, set: &[(String, String)]) -> std::io::Result<()> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    text_file::replace(path, &with_updates(&text, set))
+}
+
+fn refusal(error: UpdateError) -> Refusal {
+    let code = if error == UpdateError::BlackList { response::NO_PERMISSION } else { response::SYSTEM_ERROR };
+    Refusal::new(code, error.to_string())
+}
+
+/// UPDATE_BROKER_CONFIG.
+pub fn update(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let command = request.command;
+    if command.body.trim_ascii().is_empty() {
+        return Err(Refusal::new(response::SYSTEM_ERROR, "the body is empty, lines of key=value are needed"));
+    }
+    let live = &broker.live;
+    live.config().updated(command.body).map_err(refusal)?;
+    let mut asked = live.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    if asked.len() >= ASKED_COUNT_MAX {
+        let remark = format!("{ASKED_COUNT_MAX} changes of the configuration wait for the disk, the limit");
+        return Err(Refusal::new(response::SYSTEM_BUSY, remark));
+    }
+    asked.push_back(Asked {
+        channel: request.channel,
+        reply: command.reply(),
+        is_oneway: command.is_oneway(),
+        text: command.body.into(),
+    });
+    drop(asked);
+    broker.dirty.wake();
+    Ok(Answer::after(After::Agent))
+}
+
+/// GET_BROKER_CONFIG.
+pub fn show(broker: &Broker) -> Result<Answer, Refusal> {
+    let version = String::from_utf8_lossy(&broker.topics.data_version().to_json()).into_owned();
+    let body = properties_text(&broker.live.config().effective());
+    Ok(Answer { ext: vec![("version", version)], body, ..Answer::default() })
+}
