@@ -27,6 +27,10 @@ const INDEX_SLICES_MAX: usize = 32;
 const INDEX_SLICES_MAX_OF_ROUND: usize = 4096;
 /// Queues synced in one turn, so that the next log file is never long in coming.
 const SYNC_COUNT_MAX: usize = 64;
+/// Queues synced in one interval because they have grown much: they are made from the log again if they must be, so
+/// this never costs much of the disk's time.
+const EARLY_SYNC_COUNT_MAX: usize = 16;
+const PAGE_BYTES: u64 = 4096;
 
 /// An agent waits, an append wakes.
 #[derive(Default)]
@@ -291,6 +295,9 @@ impl FileAgent {
             self.file_due_ms = None;
             if let Err(e) = self.file_tails(store) {
                 tracing::error!(error = %e, "consume queue entries can not be written, they wait in memory");
+            }
+            self.sync_early(store);
+            if !self.unfiled.is_empty() {
                 self.file_due_ms = Some(now_ms + interval_ms);
             }
         }
@@ -299,6 +306,22 @@ impl FileAgent {
 
     fn collect(&mut self, store: &Store) {
         self.unfiled.append(&mut store.reported.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Syncs some of the queues that have grown by the least pages, before their round comes.
+    fn sync_early(&mut self, store: &Store) {
+        let pages = store.keys().queue_least_pages.max(1);
+        let is_large = |queue: &&Arc<ConsumeQueue>| queue.unsynced_bytes() >= u64::from(pages) * PAGE_BYTES;
+        for queue in self.unsynced.iter().filter(is_large).take(EARLY_SYNC_COUNT_MAX) {
+            if self.is_sync_failed {
+                return;
+            }
+            if let Err(e) = queue.sync_files() {
+                self.is_sync_failed = true;
+                let error = with_path(&e, queue);
+                tracing::error!(%error, "a flush of a consume queue failed; a start after a crash will read more of the log");
+            }
+        }
     }
 
     /// Writes every tail to its files. After an error the others are still tried; what failed stays for the next time.

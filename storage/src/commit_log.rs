@@ -356,9 +356,10 @@ impl CommitLog {
                 return Err(e);
             }
         };
-        // The name comes last: an end without a next file is no fault, a next file without records is one for Java.
-        let named = self.end_file(gate).and_then(|()| next.name().map_err(|e| self.no_file(start, &e)));
-        if let Err(e) = named {
+        // The name comes last: an end without a next file is no fault, a next file without records is one for Java. With a
+        // pool the commit gives it, when the first records come.
+        let name = || if self.pool.is_some() { Ok(()) } else { next.name().map_err(|e| self.no_file(start, &e)) };
+        if let Err(e) = self.end_file(gate).and_then(|()| name()) {
             *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
             if let (Some(pool), Some(buffer)) = (&self.pool, buffer) {
                 pool.give_back(buffer);
@@ -566,7 +567,7 @@ impl CommitLog {
                 continue;
             }
             let end = written.min(file.end());
-            if let Err(e) = file.commit(end - file.start) {
+            if let Err(e) = file.name().and_then(|()| file.commit(end - file.start)) {
                 result = Err(io::Error::new(e.kind(), format!("{}: {e}", file.path.display())));
                 break;
             }

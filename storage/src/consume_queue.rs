@@ -178,6 +178,8 @@ struct QueueFiles {
     end: u64,
     /// Starts of the files with entries that no sync has covered.
     unsynced: Vec<u64>,
+    /// Of these entries.
+    unsynced_bytes: u64,
     is_name_unsynced: bool,
     /// A coming round knows that there is something to sync.
     is_listed: bool,
@@ -380,7 +382,13 @@ impl ConsumeQueue {
         self.tail().is_reported
     }
 
+    /// Bytes of entries in the files that no sync has covered.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.files().unsynced_bytes
+    }
+
     fn write_entries(&self, files: &mut QueueFiles, from: u64, bytes: &[u8]) -> io::Result<()> {
+        files.unsynced_bytes += bytes.len() as u64;
         let mut at = from * ENTRY_BYTES;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -436,8 +444,14 @@ impl ConsumeQueue {
 
     /// Makes what is in the files survive a power loss. After an error the entries that it covered may be lost.
     pub(crate) fn sync(&self) -> io::Result<()> {
+        self.files().is_listed = false;
+        self.sync_files()
+    }
+
+    /// The same, while the queue stays on the list of the coming round.
+    pub(crate) fn sync_files(&self) -> io::Result<()> {
         let mut files = self.files();
-        files.is_listed = false;
+        files.unsynced_bytes = 0;
         if files.is_gone {
             return Ok(());
         }

@@ -36,6 +36,7 @@ pub(crate) struct MappedFile {
     /// Behind the last byte that was put here, once the log has gone on in the next file.
     data_end: AtomicU64,
     buffer: RwLock<Option<PoolBuffer>>,
+    is_named: AtomicBool,
     /// The name survives a power loss.
     pub is_name_synced: AtomicBool,
 }
@@ -57,8 +58,10 @@ impl MappedFile {
     #[cfg(test)]
     pub fn create(disk: &dyn Disk, dir: &Path, staging: &Path, start: u64, bytes: u64) -> io::Result<MappedFile> {
         let path = dir.join(file_name(start));
-        let file = disk.create(&NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] })?;
-        MappedFile::new(file, path, start, bytes, false)
+        let file = disk.create_nameless(&NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] })?;
+        let file = MappedFile::new(file, path, start, bytes, false)?;
+        file.name()?;
+        Ok(file)
     }
 
     /// Without its name, which follows by [`MappedFile::name`] when it is needed: Java 4.9 on Java 17 does not open a store
@@ -76,8 +79,13 @@ impl MappedFile {
         MappedFile::new(file, path, start, bytes, false)
     }
 
+    /// Nothing happens when it has its name.
     pub fn name(&self) -> io::Result<()> {
-        self.file.name(&self.path)
+        if !self.is_named.load(Ordering::Acquire) {
+            self.file.name(&self.path)?;
+            self.is_named.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     pub fn open(disk: &dyn Disk, path: PathBuf, start: u64, bytes: u64) -> io::Result<MappedFile> {
@@ -98,7 +106,8 @@ impl MappedFile {
         }
         let map = file.map(bytes as usize)?;
         assert_eq!(map.len() as u64, bytes);
-        let is_name_synced = AtomicBool::new(is_name_synced);
+        // What was found has a name that survives, what is new has none.
+        let (is_named, is_name_synced) = (AtomicBool::new(is_name_synced), AtomicBool::new(is_name_synced));
         Ok(MappedFile {
             start,
             bytes,
@@ -111,6 +120,7 @@ impl MappedFile {
             committed: AtomicU64::new(0),
             data_end: AtomicU64::new(bytes),
             buffer: RwLock::new(None),
+            is_named,
             is_name_synced,
         })
     }
