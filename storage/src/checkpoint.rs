@@ -75,6 +75,12 @@ impl Checkpoint {
         times.queues = times.queues.max(store_timestamp);
     }
 
+    /// Every index file that ends at or before this store time is on the device. Goes back, too: while the last one is
+    /// being written nothing is said of it.
+    pub fn set_index(&self, store_timestamp: u64) {
+        self.lock().index = store_timestamp;
+    }
+
     pub fn write(&self) -> io::Result<()> {
         let times = self.times();
         let mut bytes = [0; 24];

@@ -1,7 +1,7 @@
 //! `ringmq-clean-stop`: what a clean stop left behind, so that the next start can tell whether it is still there.
 //!
 //! ```text
-//! one line    <log end> <queues> <sum of their max offsets>
+//! one line    <log end> <queues> <sum of their max offsets> <end of the log in the index> <its items>
 //! ```
 //! When log and queues are as noted, a start reads the last log file only. Another log end: a Java broker has written in
 //! between, and its queues are held against the last three files, as it does. Other queues: some were removed or lost
@@ -9,6 +9,7 @@
 //! Written before `abort` goes, removed once `abort` is there again. Java does not know the file and leaves it alone.
 
 use crate::disk::Disk;
+use crate::index::IndexEnd;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,7 @@ impl Tally {
 pub(crate) struct CleanStop {
     pub log_end: u64,
     pub tally: Tally,
+    pub index: IndexEnd,
 }
 
 fn path(root: &Path) -> PathBuf {
@@ -45,12 +47,18 @@ impl CleanStop {
         let text = String::from_utf8_lossy(&bytes);
         let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
         let mut next = || numbers.next().flatten();
-        Ok((|| Some(CleanStop { log_end: next()?, tally: Tally { queue_count: next()?, max_sum: next()? } }))())
+        Ok((|| {
+            Some(CleanStop {
+                log_end: next()?,
+                tally: Tally { queue_count: next()?, max_sum: next()? },
+                index: IndexEnd { built: next()?, item_count: next()? },
+            })
+        })())
     }
 
     pub fn write(&self, disk: &dyn Disk, root: &Path) -> io::Result<()> {
-        let CleanStop { log_end, tally: Tally { queue_count, max_sum } } = self;
-        disk.replace(&path(root), format!("{log_end} {queue_count} {max_sum}\n").as_bytes())
+        let CleanStop { log_end, tally: Tally { queue_count, max_sum }, index: IndexEnd { built, item_count } } = self;
+        disk.replace(&path(root), format!("{log_end} {queue_count} {max_sum} {built} {item_count}\n").as_bytes())
     }
 
     pub fn remove(disk: &dyn Disk, root: &Path) -> io::Result<()> {
@@ -68,11 +76,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = || CleanStop::read(&RealDisk, dir.path()).unwrap();
         assert_eq!(read(), None);
-        let stop = CleanStop { log_end: 5, tally: Tally::of([0, 3, 4, 0].into_iter()) };
+        let stop = CleanStop { log_end: 5, tally: Tally::of([0, 3, 4, 0].into_iter()), index: IndexEnd { built: 5, item_count: 9 } };
         assert_eq!(stop.tally, Tally { queue_count: 2, max_sum: 7 });
         stop.write(&RealDisk, dir.path()).unwrap();
         assert_eq!(read(), Some(stop));
-        for text in ["", "5 2", "5 2 x", "-5 2 7"] {
+        for text in ["", "5 2", "5 2 x", "-5 2 7 5 9", "5 2 7"] {
             std::fs::write(path(dir.path()), text).unwrap();
             assert_eq!(read(), None, "{text:?}");
         }

@@ -28,6 +28,7 @@ use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::ext::ExtFiles;
+use crate::index::{self, Index};
 use crate::mapped_file::{MappedFile, file_name};
 use crate::queue_repair::{QueueError, QueueRepair};
 use crate::record::decode::{Checked, Record, check, peek_size, peek_store_timestamp};
@@ -45,6 +46,7 @@ const CLEAN_FILE_COUNT: usize = 3;
 
 pub(crate) struct Recovered {
     pub log: CommitLog,
+    pub index: Index,
     pub room: Arc<QueueRoom>,
     pub queues: Queues,
     /// Queues whose files recovery has changed and not synced.
@@ -178,8 +180,11 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         staging,
         file_bytes: config.commit_log_file_bytes,
     };
+    let staging = place.staging.clone();
     let log = CommitLog::new(place, files, walk.end, walk.store_timestamp);
-    Ok(Recovered { log, room, queues, unsynced, ext, checkpoint, deleted, report: OpenReport { lines } })
+    let found = index::Found { is_clean, noted: note.map(|note| note.index), log: &log, checkpoint: &checkpoint };
+    let index = Index::open(disk, root, &staging, &config.index, &found, &mut lines);
+    Ok(Recovered { log, index, room, queues, unsynced, ext, checkpoint, deleted, report: OpenReport { lines } })
 }
 
 fn open_log(

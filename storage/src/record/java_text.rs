@@ -27,6 +27,29 @@ pub fn java_hash_bytes(bytes: &[u8]) -> i32 {
     }
 }
 
+/// The hash of a text that goes on with `bytes`, where `hash` is that of its beginning.
+pub fn java_hash_on(hash: i32, bytes: &[u8]) -> i32 {
+    if bytes.is_ascii() {
+        return hash_ascii_on(hash, bytes);
+    }
+    let mut hash = hash;
+    decode(bytes, |unit| hash = step(hash, unit));
+    hash
+}
+
+/// Four steps at once: each multiplication waits for the one before, and keys are hashed by the million.
+fn hash_ascii_on(hash: i32, bytes: &[u8]) -> i32 {
+    const P2: i32 = 31 * 31;
+    const P3: i32 = P2 * 31;
+    const P4: i32 = P3 * 31;
+    let (fours, rest) = bytes.as_chunks::<4>();
+    let hash = fours.iter().fold(hash, |hash, [a, b, c, d]| {
+        let sum = i32::from(*a) * P3 + i32::from(*b) * P2 + i32::from(*c) * 31 + i32::from(*d);
+        hash.wrapping_mul(P4).wrapping_add(sum)
+    });
+    rest.iter().fold(hash, |hash, byte| step(hash, u16::from(*byte)))
+}
+
 fn step(hash: i32, unit: u16) -> i32 {
     hash.wrapping_mul(31).wrapping_add(i32::from(unit))
 }
@@ -104,6 +127,17 @@ mod tests {
             assert_eq!(java_hash(text), want, "{text}");
             assert_eq!(java_hash_bytes(text.as_bytes()), want, "{text}");
         }
+    }
+
+    #[test]
+    fn a_hash_goes_on_where_another_ended() {
+        for text in ["", "a", "topic#key", "polygenelubricants", "标签-雪 and more", "\u{1F600}\u{1F600}xyz0123456789"] {
+            for at in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
+                let (begin, rest) = text.split_at(at);
+                assert_eq!(java_hash_on(java_hash(begin), rest.as_bytes()), java_hash(text), "{text} at {at}");
+            }
+        }
+        assert_eq!(java_hash_on(7, b"\xff"), java_hash_on(7, "\u{FFFD}".as_bytes()));
     }
 
     /// Every string of up to four of these bytes, which border all cases of Java's decoder. The sums come from

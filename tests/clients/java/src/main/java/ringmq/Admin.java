@@ -4,7 +4,9 @@ import java.util.Arrays;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -13,7 +15,9 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * <p>{@code mqadmin --namesrv A -- clusterList ';' topicRoute -t T} runs the very {@code main0} that the tool's script
  * runs, each with {@code -n A} added, after a line {@code #### clusterList}. mqadmin ends with 0 whatever happens, so
  * the caller reads what it printed. {@code @messages T G N} is ours: it sends N messages to T and lets group G read
- * them, and G stays online until the end, so that the progress commands have something to show.
+ * them, and G stays online until the end, so that the progress commands have something to show. {@code @send T K} sends
+ * one message with keys K (a {@code +} stands for a blank) and prints {@code SENT unique-id offset-id};
+ * {@code @traced T K} does the same and lets the client write its trace.
  */
 final class Admin {
     static Result run(Clients.Args args) throws Exception {
@@ -30,6 +34,14 @@ final class Admin {
                 System.out.println("#### " + String.join(" ", command));
                 if (command[0].equals("@messages")) {
                     messages(cluster, command[1], command[2], Integer.parseInt(command[3]));
+                } else if (command[0].equals("@send")) {
+                    send(cluster.producer("query-producer"), command[1], command[2]);
+                } else if (command[0].equals("@traced")) {
+                    DefaultMQProducer producer = new DefaultMQProducer("traced-producer", (RPCHook) null, true, null);
+                    producer.setNamesrvAddr(args.namesrv());
+                    producer.start();
+                    send(producer, command[1], command[2]);
+                    producer.shutdown(); // the trace leaves at the latest here
                 } else {
                     String[] full = Arrays.copyOf(command, command.length + 2);
                     full[command.length] = "-n";
@@ -40,6 +52,11 @@ final class Admin {
             System.out.println("####");
             return new Result().put("commands", count);
         }
+    }
+
+    private static void send(DefaultMQProducer producer, String topic, String keys) throws Exception {
+        SendResult sent = producer.send(new Message(topic, "tag", keys.replace('+', ' '), Payload.text("of " + keys)));
+        System.out.println("SENT " + sent.getMsgId() + " " + sent.getOffsetMsgId());
     }
 
     @SuppressWarnings("deprecation")

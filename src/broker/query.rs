@@ -1,0 +1,64 @@
+//! Finding single messages: by key, by unique key, by the offset in a message id; and what a queue's file says.
+//!
+//! ```text
+//! 12   topic key maxNum begin end    index ──> records whose topic and keys are really those asked for, oldest first
+//! 33   offset                        the record that begins there
+//! 321  topic queue index count       entries of a queue, as they lie there
+//! ```
+//! The answer is made on the shard, so what it reads is bounded: a search that meets the bound before it finds anything
+//! says so. Java answers with every record of the same hash and leaves the choice to the client, where strangers use up
+//! `maxNum`; here only those are counted that carry the key.
+//! Source: QueryMessageProcessor.java, AdminBrokerProcessor.queryConsumeQueue (4.9.7, 5.3.3).
+
+use super::{Answer, Broker, Refusal, Request};
+use ringmq_net::protocol::codes::response;
+use ringmq_net::protocol::headers::query::{QueryMessageHeader, ViewMessageHeader};
+use ringmq_storage::index::KeyQuery;
+
+/// QUERY_MESSAGE (12).
+pub fn by_key(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = QueryMessageHeader::parse(&request.command.ext)?;
+    let asked = match usize::try_from(header.max_num) {
+        Ok(count) if count > 0 => count,
+        _ if header.unique_key_query => 1,
+        _ => return Err(Refusal::invalid(format!("request header field maxNum is not above 0: '{}'", header.max_num))),
+    };
+    let count = if header.unique_key_query { broker.config.query_count_default as usize } else { asked };
+    let found = broker.store.find_by_key(&KeyQuery {
+        topic: header.topic,
+        key: header.key,
+        is_unique: header.unique_key_query,
+        count_max: count.min(broker.config.query_count_max as usize),
+        begin_ms: header.begin_timestamp,
+        end_ms: header.end_timestamp,
+    });
+    if found.records.is_empty() {
+        return Err(if found.is_cut {
+            let remark = "the search was given up among too many messages with other keys or times; narrow the time span";
+            Refusal::new(response::SYSTEM_ERROR, remark)
+        } else {
+            Refusal::new(response::QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+        });
+    }
+    Ok(Answer {
+        ext: vec![
+            ("indexLastUpdateTimestamp", found.last_timestamp.to_string()),
+            ("indexLastUpdatePhyoffset", found.last_log_offset.to_string()),
+        ],
+        body: found.records.concat(),
+        ..Answer::default()
+    })
+}
+
+/// VIEW_MESSAGE_BY_ID (33).
+pub fn view(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = ViewMessageHeader::parse(&request.command.ext)?;
+    let record = u64::try_from(header.offset).ok().and_then(|offset| broker.store.record_at(offset));
+    match record {
+        Some(record) => Ok(Answer::body(record.to_vec())),
+        None => {
+            let remark = format!("can not find message by the offset, {}", header.offset);
+            Err(Refusal::new(response::SYSTEM_ERROR, remark))
+        }
+    }
+}
