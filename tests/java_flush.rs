@@ -1,0 +1,37 @@
+//! The official Java client 4.9.7 against each flush mode: everything comes out once, whole.
+
+mod support;
+
+use support::{Client, Cluster, Java};
+
+fn roundtrip(name: &str, config: &[(&str, &str)]) {
+    let Some(client) = Client::Java(Java::V4).ready() else { return };
+    // Small files, so that the log rolls, and buffers are lent and come back.
+    let config: Vec<_> = [("mappedFileSizeCommitLog", "8388608")].iter().chain(config).copied().collect();
+    let Some(mut cluster) = Cluster::start_with(name, &config) else { return };
+    let args = ["--topic", "flush", "--group", "flush", "--count", "2000", "--big", "4", "--timeout", "240"];
+    println!("{}", client.run(&cluster, "roundtrip", &args));
+    if cluster.is_ours() {
+        // What is there after a stop is what was there before.
+        cluster.stop_broker();
+        cluster.start_again();
+        println!("{}", client.run(&cluster, "resume", &["--topic", "flush", "--group", "flush"]));
+    }
+}
+
+#[test]
+fn java_4_roundtrip_with_synchronous_flush() {
+    roundtrip("java-flush-sync", &[("flushDiskType", "SYNC_FLUSH")]);
+}
+
+#[test]
+fn java_4_roundtrip_with_the_transient_store_pool() {
+    roundtrip("java-flush-pool", &[("transientStorePoolEnable", "true"), ("transientStorePoolSize", "2")]);
+}
+
+#[test]
+fn java_4_roundtrip_with_a_pool_that_pushes_back() {
+    let config =
+        [("transientStorePoolEnable", "true"), ("transientStorePoolSize", "2"), ("fastFailIfNoBufferInStorePool", "true")];
+    roundtrip("java-flush-fast-fail", &config);
+}
