@@ -9,7 +9,7 @@
 //! Source: SendMessageProcessor.java, AbstractSendMessageProcessor.msgCheck.
 
 use super::schedule;
-use super::transaction::HALF_TOPIC;
+use super::transaction::{HALF_TOPIC, OP_TOPIC};
 use super::{Broker, RETRY_PREFIX, Refusal, SEND_FORBIDDEN, check_topic_name, dlq_topic, topic_missing};
 use ringmq_net::protocol::body::topic::{TopicConfig, TopicFilterType};
 use ringmq_net::protocol::codes::{language, request, response, version};
@@ -205,8 +205,10 @@ pub fn send(
     // A dead letter is not delayed any more, whatever its consumer wrote.
     let delay_level = if topic_name != header.topic { 0 } else { marks.delay_level };
     if marks.is_half {
-        let half = broker.topics.get_or_create(HALF_TOPIC, 1, false, now.wall_ms);
-        created = created.max(half.ok_or_else(|| topic_missing(HALF_TOPIC))?.1);
+        for topic in [HALF_TOPIC, OP_TOPIC] {
+            let made = broker.topics.get_or_create(topic, 1, false, now.wall_ms);
+            created = created.max(made.ok_or_else(|| topic_missing(topic))?.1);
+        }
     }
     if is_batch {
         for message in batch::messages(command.body) {

@@ -13,7 +13,7 @@ import java.util.Map;
 public final class Clients {
     public static void main(String[] argv) {
         if (argv.length == 0) {
-            System.err.println("roundtrip | features | rebalance | produce | consume | resume | mqadmin");
+            System.err.println("roundtrip | features | rebalance | produce | consume | resume | orderly | retries | delays | transactions | mqadmin");
             System.exit(2);
         }
         Args args = new Args(Arrays.copyOfRange(argv, 1, argv.length));
@@ -29,6 +29,10 @@ public final class Clients {
                 case "produce" -> Durable.produce(args);
                 case "consume" -> Durable.consume(args);
                 case "resume" -> Durable.resume(args);
+                case "orderly" -> Messaging.orderly(args);
+                case "retries" -> Messaging.retries(args);
+                case "delays" -> Messaging.delays(args);
+                case "transactions" -> Messaging.transactions(args);
                 case "mqadmin" -> Admin.run(args);
                 default -> throw new IllegalArgumentException("unknown command " + argv[0]);
             };
