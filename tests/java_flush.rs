@@ -35,3 +35,36 @@ fn java_4_roundtrip_with_a_pool_that_pushes_back() {
         [("transientStorePoolEnable", "true"), ("transientStorePoolSize", "2"), ("fastFailIfNoBufferInStorePool", "true")];
     roundtrip("java-flush-fast-fail", &config);
 }
+
+#[test]
+fn java_4_mqadmin_shows_and_changes_the_keys() {
+    mqadmin(Java::V4);
+}
+
+#[test]
+fn java_5_mqadmin_shows_and_changes_the_keys() {
+    mqadmin(Java::V5);
+}
+
+fn mqadmin(java: Java) {
+    let Some(client) = Client::Java(java).ready() else { return };
+    let Some(cluster) = Cluster::start("java-flush-admin") else { return };
+    let broker = cluster.broker_address();
+    let set = format!("updateBrokerConfig -b {broker} -k");
+    let commands = format!(
+        "getBrokerConfig -b {broker} ; {set} flushIntervalCommitLog -v 77 ; getBrokerConfig -b {broker} ; \
+         {set} rocketmqHome -v /x"
+    );
+    let mut args = vec!["--"];
+    args.extend(commands.split_whitespace());
+    let (_, output) = client.start(&cluster, "mqadmin", &args).end();
+    let values: Vec<&str> = output
+        .lines()
+        .filter(|line| line.trim_start().starts_with("flushIntervalCommitLog"))
+        .filter_map(|line| line.split('=').next_back())
+        .map(str::trim)
+        .collect();
+    assert_eq!(values, ["500", "77"], "{output}");
+    assert!(output.contains(&format!("update broker config success, {broker}")), "{output}");
+    assert!(output.contains("Can not update config in black list."), "{output}");
+}

@@ -57,7 +57,7 @@ fn synchronous_sends_are_answered_when_they_are_durable() {
 /// Many at once, over several log files, from several connections; then a kill.
 #[test]
 fn synchronous_sends_gather_and_survive_a_kill() {
-    let Some((mut cluster, mut wire)) = start("flush-sync-many", &[SYNC]) else { return };
+    let Some((mut cluster, mut wire)) = start("flush-sync-many", &[SYNC, ("ringmq.shards", "3")]) else { return };
     wire.ask(&create_topic("many", 4)).ok();
     let address = cluster.broker_address().to_owned();
     std::thread::scope(|scope| {
@@ -210,6 +210,11 @@ fn the_configuration_is_shown_and_changed_while_the_node_runs() {
     wire.ask(&create_topic("config", 1)).ok();
     wire.ask(&send("config", 0, b"body", "")).ok();
     assert_eq!(count_of(&mut wire, "config"), 0);
+    let told = wire.ask(&Ask::new(28)).ok();
+    let table: serde_json::Value = serde_json::from_slice(&told.body).expect("a KVTable");
+    // One of the five is lent to the first file.
+    assert_eq!(table["table"]["remainTransientStoreBufferNumbs"], "4");
+    assert_ne!(table["table"]["remainHowManyDataToCommit"], "0 B");
     wire.ask(&update("commitIntervalCommitLog=10\ncommitCommitLogThoroughInterval=10\nflushIntervalCommitLog=77\n")).ok();
     await_that("the commit, whose interval is 10 ms now", WAIT_MAX, || count_of(&mut wire, "config") == 1);
     assert_eq!(shown(&mut wire, "flushIntervalCommitLog"), "77");

@@ -545,6 +545,10 @@ impl CommitLog {
         result
     }
 
+    pub fn pool_free_count(&self) -> Option<usize> {
+        self.pool.as_ref().map(TransientPool::free_count)
+    }
+
     /// Whether an append finds no buffer of the pool where it needs one, and until when nothing is appended.
     pub fn is_pool_exhausted(&self) -> bool {
         self.pool.as_ref().is_some_and(|pool| pool.is_fast_fail && pool.free_count() == 0)

@@ -151,6 +151,12 @@ impl Store {
             Promise::Async | Promise::Sync => None,
         };
         let log = log.with_promise(config.promise, pool);
+        if log.written() == 0 {
+            // A new store: its folders, too, must survive a power loss. Those further up may not be ours to open.
+            for dir in config.commit_log_dir.ancestors().skip(1).chain(config.root.ancestors()) {
+                let _ = disk.sync_dir(dir);
+            }
+        }
         let keys = config.keys;
         let store = Store {
             config,
@@ -350,6 +356,16 @@ impl Store {
 
     pub fn log_flushed(&self) -> u64 {
         self.log.flushed()
+    }
+
+    /// What is in the page cache: behind `log_max` with the transient store pool.
+    pub fn log_committed(&self) -> u64 {
+        self.log.committed()
+    }
+
+    /// Buffers of the transient store pool that are not lent; `None` without a pool.
+    pub fn pool_free_count(&self) -> Option<usize> {
+        self.log.pool_free_count()
     }
 
     /// Whether an answered send lies in a buffer of the transient store pool first.

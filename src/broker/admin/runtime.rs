@@ -31,8 +31,6 @@ pub fn info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusa
         ("dispatchBehindBytes", "0"),
         ("pageCacheLockTimeMills", "0"),
         ("startAcceptSendRequestTimeStamp", "0"),
-        ("remainTransientStoreBufferNumbs", "2147483647"),
-        ("remainHowManyDataToCommit", "0 B"),
         ("EndTransactionQueueSize", "0"),
         ("EndTransactionThreadPoolQueueCapacity", "100000"),
         ("timerReadBehind", "0"),
@@ -53,6 +51,10 @@ pub fn info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusa
     for (level, cursor, max) in broker.schedule.progress(store) {
         put(&format!("scheduleMessageOffset_{level}"), format!("{cursor},{max}"));
     }
+    let buffers = store.pool_free_count().unwrap_or(i32::MAX as usize);
+    put("remainTransientStoreBufferNumbs", buffers.to_string());
+    let uncommitted = store.log_max().saturating_sub(store.log_committed());
+    put("remainHowManyDataToCommit", format!("{uncommitted} B"));
     let unflushed = store.log_max().saturating_sub(store.log_flushed());
     put("remainHowManyDataToFlush", format!("{unflushed} B"));
     put("commitLogMinOffset", store.log_min().to_string());
