@@ -285,13 +285,8 @@ pub fn send(
         record.properties = &stored;
         append.push(&record, tags_code(&features), &queue, broker.record_limits).map_err(illegal)?
     };
-    let is_flush_awaited = broker.store.is_sync() && is_waiting(text);
+    let is_flush_awaited = broker.store.is_sync() && properties::wants_wait(text);
     Ok(Sent::Pushed { unit, queue_id: asked_queue_id, is_flush_awaited })
-}
-
-/// Property WAIT, as Java reads it: anything but `true` is no. Source: MessageExtBrokerInner.isWaitStoreMsgOK.
-pub fn is_waiting(text: &[u8]) -> bool {
-    properties::get(text, "WAIT").is_none_or(|value| value.eq_ignore_ascii_case(b"true"))
 }
 
 /// Makes the topic of a send, if that may be. Returns the version that makes it durable.
