@@ -199,8 +199,15 @@ impl<'a> Scanner<'a> {
             if bytes[stop] == quote {
                 break;
             }
-            let unescaped = self.escape()?;
-            used += unescaped.encode_utf8(&mut room[used..]).len();
+            if let Some(&[_, b'u', b'0', b'0', b'0', digit @ b'0'..=b'9']) = bytes[stop..].first_chunk() {
+                // What stands between properties, several times in every send.
+                room[used] = digit - b'0';
+                used += 1;
+                self.position = stop + 6;
+            } else {
+                let unescaped = self.escape()?;
+                used += unescaped.encode_utf8(&mut room[used..]).len();
+            }
             copied = self.position;
             stop =
                 scan::quote_or_backslash(bytes, copied, quote).ok_or_else(|| self.wrong("the end of this string"))?;
