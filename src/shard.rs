@@ -191,6 +191,9 @@ struct Parked {
     version: u64,
     registered: bool,
     since_ns: u64,
+    /// To be sent behind the answer: a client that hears of its own arrival before its heartbeat is answered skips the
+    /// heartbeat that the news asks for, and its pulls are refused until the next one, 30 s later.
+    pushes: Vec<Push>,
 }
 
 impl Parked {
@@ -510,7 +513,7 @@ impl BrokerShard {
         let is_earlier = |parked: &&Parked| parked.conn == conn && matches!(parked.what, ParkedWhat::Frame(_));
         if let Some(version) = self.parked.iter().rev().find(is_earlier).map(|parked| parked.version) {
             let (what, since_ns) = (ParkedWhat::Frame(frame.into()), now.mono_ns);
-            self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns }, out);
+            self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns, pushes: Vec::new() }, out);
             return;
         }
         if self.flush_waits.is_full(self.pending.len()) {
@@ -558,7 +561,7 @@ impl BrokerShard {
             Err(Ok(version)) => {
                 let what = ParkedWhat::Frame(frame.into());
                 let since_ns = now.mono_ns;
-                self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns }, out);
+                self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns, pushes: Vec::new() }, out);
             }
             Err(Err(refusal)) => self.refuse(conn, command, &refusal, out),
         }
@@ -623,7 +626,6 @@ impl BrokerShard {
             matches!(command.code, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) && port == PORT_VIP;
         let result =
             if pull_on_vip { Err(unsupported(command.code)) } else { self.broker.handle(&request, &mut self.pushes) };
-        self.deliver_pushes(peers, out);
         let reply = command.reply();
         match result {
             Err(refusal) => self.refuse(conn, command, &refusal, out),
@@ -657,10 +659,13 @@ impl BrokerShard {
                     write_answer(&mut bytes, reply, &answer);
                     let what = ParkedWhat::Answer(bytes);
                     let since_ns = now.mono_ns;
-                    self.park(Parked { conn, what, reply, is_oneway: false, version, registered, since_ns }, out);
+                    let pushes = std::mem::take(&mut self.pushes);
+                    let is_oneway = false;
+                    self.park(Parked { conn, what, reply, is_oneway, version, registered, since_ns, pushes }, out);
                 }
             }
         }
+        self.deliver_pushes(peers, out);
     }
 
     fn is_settled(&self, version: u64, registered: bool) -> bool {
@@ -671,6 +676,7 @@ impl BrokerShard {
         if self.parked_bytes + parked.bytes() > self.parked_bytes_max {
             let remark = format!("{} bytes of requests wait for topics.json, its limit", self.parked_bytes);
             refuse_parked(&parked, remark, out);
+            self.pushes.extend(parked.pushes);
             return;
         }
         self.parked_bytes += parked.bytes();
@@ -679,7 +685,7 @@ impl BrokerShard {
         self.meta_moved = true;
     }
 
-    fn run_parked(&mut self, scratch: &mut Scratch, out: &mut Outbound<'_>) {
+    fn run_parked(&mut self, scratch: &mut Scratch, peers: &Peers, out: &mut Outbound<'_>) {
         if self.parked.is_empty() {
             return;
         }
@@ -691,6 +697,7 @@ impl BrokerShard {
             let waited_ns = now_ns.saturating_sub(parked.since_ns);
             let waits_for_registration = parked.registered && waited_ns < REGISTERED_NS_MAX;
             if self.is_settled(parked.version, waits_for_registration) {
+                self.pushes.extend(parked.pushes);
                 match parked.what {
                     ParkedWhat::Frame(frame) => match decode(&frame, scratch) {
                         Ok(command) => self.on_send(parked.conn, &frame, &command, out),
@@ -706,11 +713,13 @@ impl BrokerShard {
                 let why = self.broker.dirty.failure().unwrap_or_else(|| "the disk is slow".to_string());
                 let remark = format!("the change is not on disk after {} ms: {why}", PARKED_NS_MAX / 1_000_000);
                 refuse_parked(&parked, remark, out);
+                self.pushes.extend(parked.pushes);
             } else {
                 self.parked_bytes += parked.bytes();
                 self.parked.push(parked);
             }
         }
+        self.deliver_pushes(peers, out);
     }
 
     /// The turn's batch into the log; its answers into the outboxes; whoever waits for its queues is woken.
@@ -837,7 +846,7 @@ impl BrokerShard {
     fn on_turn(&mut self, scratch: &mut Scratch, peers: &Peers, out: &mut Outbound<'_>) -> Option<u64> {
         let now_ns = out.now().mono_ns;
         if self.meta_moved || self.parked.first().is_some_and(|parked| is_parked_due(parked, now_ns)) {
-            self.run_parked(scratch, out);
+            self.run_parked(scratch, peers, out);
         }
         self.append(out);
         let flush_ns = self.answer_flushed(peers, out);

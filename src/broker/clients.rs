@@ -255,7 +255,8 @@ fn check_heartbeat(data: &HeartbeatData) -> Result<(), Refusal> {
     }
 }
 
-/// HEART_BEAT (34). A group's retry topic exists, on disk and at the name servers, when the first one is answered.
+/// HEART_BEAT (34). A group and its retry topic are on disk when the first one is answered; the name servers hear of them
+/// at the same time, without being waited for: the client holds a lock until the answer comes.
 pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
     let data = HeartbeatData::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no heartbeat: {error}")))?;
@@ -293,7 +294,7 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
         let groups = state.channels.entry(request.channel).or_default();
         groups.1.insert(producer.group_name.clone());
     }
-    Ok(Answer::after(created.map_or(After::Now, After::Registered)))
+    Ok(Answer::after(created.map_or(After::Now, After::Durable)))
 }
 
 /// Whether members or topics of the group changed.
