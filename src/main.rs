@@ -163,7 +163,13 @@ fn main() -> ExitCode {
             return ExitCode::from(255);
         }
     };
+    let warnings = plan.broker.iter().flat_map(BrokerConfig::warnings).collect::<Vec<_>>();
+    let namesrv_warnings = plan.namesrv.iter().flat_map(NamesrvConfig::warnings);
+    let warnings = warnings.into_iter().chain(namesrv_warnings.map(|warning| format!("name server: {warning}")));
     if plan.print.print || plan.print.print_important {
+        for warning in warnings {
+            eprintln!("WARNING {warning}");
+        }
         print(&plan);
         return ExitCode::SUCCESS;
     }
@@ -176,11 +182,8 @@ fn main() -> ExitCode {
         eprintln!("cannot block signals: {error}");
         return ExitCode::from(255);
     }
-    for warning in plan.broker.iter().flat_map(BrokerConfig::warnings) {
+    for warning in warnings {
         say(&format!("WARNING {warning}"));
-    }
-    for warning in plan.namesrv.iter().flat_map(NamesrvConfig::warnings) {
-        say(&format!("WARNING name server: {warning}"));
     }
     let broker = plan.broker.as_ref().map(|config| (config.broker_name.clone(), config.broker_addr()));
     let node = match Node::start(plan.broker, plan.namesrv) {
@@ -217,6 +220,9 @@ fn main() -> ExitCode {
     let wrong = node.stop();
     for line in &wrong {
         eprintln!("{line}");
+    }
+    if wrong.is_empty() {
+        say("stopped, everything is on disk");
     }
     if failed || !wrong.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -131,9 +131,15 @@ impl Notes {
     }
 }
 
-/// Java's keys have odd capitals; a key that differs only there is the usual slip.
+/// The key that was probably meant: Java's have odd capitals and old spellings, and a slip or two is usual.
 fn near<'a>(key: &str, known: &[&[&'a str]]) -> Option<&'a str> {
-    known.iter().flat_map(|keys| keys.iter()).find(|other| other.eq_ignore_ascii_case(key)).copied()
+    let key = key.to_ascii_lowercase();
+    let distances = known.iter().flat_map(|keys| keys.iter()).map(|other| {
+        let distance = strsim::damerau_levenshtein(&key, &other.to_ascii_lowercase());
+        (distance, *other)
+    });
+    let (distance, other) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= if key.len() < 6 { 1 } else { 2 }).then_some(other)
 }
 
 /// The kinds of keys that are known but do not work, for one of the two configurations.
