@@ -135,7 +135,7 @@ fn a_transaction_ends_once() {
 
 #[test]
 fn a_producer_is_asked_until_it_knows() {
-    let Some((cluster, mut wire)) = start("tx-checks", &[("transactionCheckMax", "3")]) else { return };
+    let Some((cluster, mut wire)) = start("tx-checks", &[("transactionCheckMax", "3"), ("ringmq.shards", "2")]) else { return };
     let open = sent(wire.ask(&half("open", "g", "")));
     let lost = sent(wire.ask(&half("lost", "g", "")));
     // Of another group, whose producers never come.
@@ -209,6 +209,35 @@ fn what_is_open_is_open_after_a_stop_or_a_kill() {
         assert_eq!(asked, ["2", "3", "5"].map(str::to_owned).into());
         wire.ask(&end(halves[3], "g", COMMIT)).ok();
         assert_eq!((count(&mut wire, "tx", 1), count(&mut wire, OP, 0)), (3, 4));
+    }
+}
+
+/// The commit comes on the heels of the half message's answer, and consumers see it.
+#[test]
+fn a_transaction_ends_at_once_in_every_flush_mode() {
+    let modes: [&[(&str, &str)]; 3] = [
+        &[("flushDiskType", "ASYNC_FLUSH")],
+        &[("flushDiskType", "SYNC_FLUSH")],
+        &[("transientStorePoolEnable", "true"), ("transientStorePoolSize", "2"), ("commitIntervalCommitLog", "2000")],
+    ];
+    for mode in modes {
+        let more: Vec<_> = mode.iter().chain(&[("messageDelayLevel", "1s"), ("ringmq.shards", "2")]).copied().collect();
+        let Some((cluster, mut wire)) = start("tx-modes", &more) else { return };
+        let mut other = Wire::to(cluster.broker_address());
+        for index in 0..20 {
+            let half = sent(wire.ask(&half(&format!("{index}"), "g", "")));
+            other.ask(&end(half, "g", COMMIT)).ok();
+            assert_eq!(wire.ask(&end(half, "g", COMMIT)).code, 1, "{mode:?}");
+        }
+        // A delayed one wakes a pull that is held elsewhere.
+        wire.ask(&send("tx", 0, b"delayed", "DELAY\u{1}1")).ok();
+        let held = support::wire::pull_and_wait("reader", "tx", 0, 0, 10_000);
+        assert_eq!(other.ask(&held).ok().messages()[0].body, b"delayed", "{mode:?}");
+        for offset in 0..20 {
+            let told = other.ask(&support::wire::pull_and_wait("reader", "tx", 1, offset, 10_000)).ok();
+            assert_eq!(told.messages()[0].body, offset.to_string().as_bytes(), "{mode:?}");
+        }
+        assert_eq!(count(&mut wire, OP, 0), 20, "{mode:?}");
     }
 }
 

@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -187,7 +188,7 @@ final class Messaging {
         AtomicInteger wrong = new AtomicInteger();
         Set<String> seen = ConcurrentHashMap.newKeySet();
         List<Long> lateness = new ArrayList<>();
-        Map<Integer, Integer> last = new ConcurrentHashMap<>();
+        Map<Long, Integer> byOffset = new ConcurrentSkipListMap<>();
         try (Cluster cluster = new Cluster(args.namesrv())) {
             cluster.createTopic(topic, 1);
             cluster.consumer(group, topic, "even || odd", 1, message -> {
@@ -195,8 +196,8 @@ final class Messaging {
                 int level = i % 3 + 1;
                 long late = message.getStoreTimestamp() - message.getBornTimestamp() - level * 1000L;
                 early.addAndGet(late < 0 ? 1 : 0);
-                boolean isRight = new String(message.getBody()).equals("delay " + i) && seen.add(message.getKeys())
-                    && last.merge(level, i, Math::max) == i;
+                boolean isRight = new String(message.getBody()).equals("delay " + i) && seen.add(message.getKeys());
+                byOffset.put(message.getQueueOffset(), i);
                 wrong.addAndGet(isRight ? 0 : 1);
                 synchronized (lateness) {
                     lateness.add(late);
@@ -212,9 +213,16 @@ final class Messaging {
             }
             Time.await("all delayed messages", () -> seen.size() == count);
             lateness.sort(null);
+            int[] last = {-1, -1, -1};
+            int inversions = 0;
+            for (int i : byOffset.values()) {
+                inversions += i > last[i % 3] ? 0 : 1;
+                last[i % 3] = i;
+            }
             return new Result()
                 .expect("seen", seen.size(), count)
                 .expect("early", early.get(), 0)
+                .expect("inversions", inversions, 0)
                 .expect("wrong", wrong.get(), 0)
                 .put("late_ms_max", lateness.get(count - 1));
         }
