@@ -17,7 +17,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * the caller reads what it printed. {@code @messages T G N} is ours: it sends N messages to T and lets group G read
  * them, and G stays online until the end, so that the progress commands have something to show. {@code @send T K} sends
  * one message with keys K (a {@code +} stands for a blank) and prints {@code SENT unique-id offset-id};
- * {@code @traced T K} does the same and lets the client write its trace.
+ * {@code @traced T K} does the same and lets the client write its trace. {@code @view T I} prints {@code VIEWED keys}
+ * of the message with that id of either kind: the tool's own queryMsgByUniqueKey works once in a process.
  */
 final class Admin {
     static Result run(Clients.Args args) throws Exception {
@@ -42,6 +43,8 @@ final class Admin {
                     producer.start();
                     send(producer, command[1], command[2]);
                     producer.shutdown(); // the trace leaves at the latest here
+                } else if (command[0].equals("@view")) {
+                    System.out.println("VIEWED " + cluster.admin.viewMessage(command[1], command[2]).getKeys());
                 } else {
                     String[] full = Arrays.copyOf(command, command.length + 2);
                     full[command.length] = "-n";
