@@ -31,8 +31,11 @@ fn java_4_roundtrip_with_the_transient_store_pool() {
 
 #[test]
 fn java_4_roundtrip_with_a_pool_that_pushes_back() {
-    let config =
-        [("transientStorePoolEnable", "true"), ("transientStorePoolSize", "2"), ("fastFailIfNoBufferInStorePool", "true")];
+    let config = [
+        ("transientStorePoolEnable", "true"),
+        ("transientStorePoolSize", "2"),
+        ("fastFailIfNoBufferInStorePool", "true"),
+    ];
     roundtrip("java-flush-fast-fail", &config);
 }
 

@@ -4,7 +4,9 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::wire::{Ask, Told, WAIT_MAX, Wire, batch, create_topic, max_offset, pull, pull_and_wait, send, send_batch};
+use support::wire::{
+    Ask, Told, WAIT_MAX, Wire, batch, create_topic, max_offset, pull, pull_and_wait, send, send_batch,
+};
 use support::{Cluster, await_that};
 
 const SMALL: [(&str, &str); 1] = [("mappedFileSizeCommitLog", "1048576")];
@@ -180,7 +182,10 @@ fn with_synchronous_flush_the_pool_is_not_used_and_the_start_says_so() {
     is_whole(&wire.ask(&send("both", 0, b"body", "")).ok(), 0);
     assert_eq!(count_of(&mut wire, "both"), 1);
     let told = cluster.broker_process().stdout();
-    assert!(told.contains("WARNING transientStorePoolEnable=true has no effect with flushDiskType=SYNC_FLUSH"), "{told}");
+    assert!(
+        told.contains("WARNING transientStorePoolEnable=true has no effect with flushDiskType=SYNC_FLUSH"),
+        "{told}"
+    );
     assert!(told.contains("flush mode SYNC_FLUSH"), "{told}");
 }
 
@@ -203,7 +208,8 @@ fn the_configuration_is_shown_and_changed_while_the_node_runs() {
     let version = wire.ask(&Ask::new(26)).ok().ext["version"].clone();
     let version: serde_json::Value = serde_json::from_str(&version).expect("a DataVersion");
     assert!(version["counter"].is_number() && version["timestamp"].is_number(), "{version}");
-    for (key, want) in [("flushDiskType", "ASYNC_FLUSH"), ("flushIntervalCommitLog", "500"), ("brokerName", "broker-a")] {
+    for (key, want) in [("flushDiskType", "ASYNC_FLUSH"), ("flushIntervalCommitLog", "500"), ("brokerName", "broker-a")]
+    {
         assert_eq!(shown(&mut wire, key), want, "{key}");
     }
 
@@ -215,7 +221,8 @@ fn the_configuration_is_shown_and_changed_while_the_node_runs() {
     // One of the five is lent to the first file.
     assert_eq!(table["table"]["remainTransientStoreBufferNumbs"], "4");
     assert_ne!(table["table"]["remainHowManyDataToCommit"], "0 B");
-    wire.ask(&update("commitIntervalCommitLog=10\ncommitCommitLogThoroughInterval=10\nflushIntervalCommitLog=77\n")).ok();
+    wire.ask(&update("commitIntervalCommitLog=10\ncommitCommitLogThoroughInterval=10\nflushIntervalCommitLog=77\n"))
+        .ok();
     await_that("the commit, whose interval is 10 ms now", WAIT_MAX, || count_of(&mut wire, "config") == 1);
     assert_eq!(shown(&mut wire, "flushIntervalCommitLog"), "77");
 
@@ -243,7 +250,11 @@ fn what_must_not_change_does_not_and_takes_nothing_with_it() {
             .collect::<String>()
     };
     for (text, code, remark) in [
-        ("filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch /tmp/pwn;\n", 16, "Can not update config in black list."),
+        (
+            "filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch /tmp/pwn;\n",
+            16,
+            "Can not update config in black list.",
+        ),
         ("brokerConfigPath=/tmp/x", 16, "Can not update config in black list."),
         ("rocketmqHome=/tmp/x", 16, "Can not update config in black list."),
         ("configBlackList=", 16, "Can not update config in black list."),

@@ -7,9 +7,9 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
-use ringmq_storage::read::ReadLimits;
 use ringmq_storage::flush::{FlushKeys, Promise};
 use ringmq_storage::index::IndexConfig;
+use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::{NewRecord, RecordLimits, check, encode, properties};
 use ringmq_storage::store::{Store, StoreConfig};
 use std::hint::black_box;

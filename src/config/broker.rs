@@ -46,6 +46,9 @@ settings! {
         commit_log_flush_timed: bool = "flushCommitLogTimed" plain, (), |_| true;
         commit_log_flush_pages_min: u32 = "flushCommitLogLeastPages" plain, 0..=INT_MAX, |_| 4;
         commit_log_flush_thorough_interval_ms: u32 = "flushCommitLogThoroughInterval" plain, 1..=INT_MAX, |_| 10_000;
+        /// Zeros are written over the next log file, so that flushes find written blocks.
+        warm_enable: bool = "warmMapedFileEnable" plain, (), |_| false;
+        warm_pages: u32 = "flushLeastPagesWhenWarmMapedFile" plain, 1..=INT_MAX, |_| 4096;
         /// Sends are answered when they are in a buffer; with `SYNC_FLUSH` there is none.
         pool_enable: bool = "transientStorePoolEnable" important, (), |_| false;
         /// Buffers, each of a log file's size.
@@ -232,8 +235,8 @@ impl BrokerConfig {
             return Err(ConfigError::Values(problems));
         }
         config.complete();
-        notes.facts = config.facts(machine);
         config.notes = notes;
+        config.notes.facts = config.facts(machine);
         config.rules(&entries)?;
         Ok(config)
     }
@@ -311,6 +314,7 @@ impl BrokerConfig {
             queue_interval_ms: u64::from(self.consume_queue_flush_interval_ms),
             queue_least_pages: self.consume_queue_flush_pages_min,
             queue_thorough_interval_ms: u64::from(self.consume_queue_flush_thorough_interval_ms),
+            warm_pages: (self.warm_enable && self.limits().preheat_enable).then_some(self.warm_pages),
         }
     }
 
@@ -360,6 +364,13 @@ impl BrokerConfig {
             facts.push(format!(
                 "brokerIP1={} is the address of a bridge: clients on other machines cannot reach it; set brokerIP1",
                 self.broker_ip1
+            ));
+        }
+        if self.warm_enable && !self.limits().preheat_enable {
+            facts.push(format!(
+                "warmMapedFileEnable=true has no effect: a log file (mappedFileSizeCommitLog={}) is more than a quarter of \
+                 the memory",
+                self.commit_log_file_bytes
             ));
         }
         if self.pool_enable && self.flush_disk_type == FlushDiskType::Sync {
@@ -652,7 +663,12 @@ mod tests {
             let is_warned = config.warnings().iter().any(|line| line.contains("the pool is not used"));
             assert_eq!(is_warned, text.contains("SYNC_FLUSH"), "{text}");
         }
+        assert_eq!(load("").unwrap().flush_keys().warm_pages, None);
+        assert_eq!(load("warmMapedFileEnable=true").unwrap().flush_keys().warm_pages, Some(4096));
         let machine = Machine { memory_bytes: 512 << 20, ..Machine::example() };
+        let config = load_on(&machine, "warmMapedFileEnable=true").unwrap();
+        assert_eq!(config.flush_keys().warm_pages, None);
+        assert!(config.warnings().iter().any(|line| line.starts_with("warmMapedFileEnable=true has no effect")));
         let refused = load_on(&machine, "transientStorePoolEnable=true").unwrap_err().to_string();
         assert!(refused.contains("take 5120 MiB, the memory is 512 MiB"), "{refused}");
         let tight = "transientStorePoolEnable=true\ntransientStorePoolSize=3\nmappedFileSizeCommitLog=134217728";

@@ -276,7 +276,6 @@ pub const BROKER_TUNING: &[&str] = &[
     "filterDataCleanTimeSpan",
     "filterSupportRetry",
     "flushConsumerOffsetHistoryInterval",
-    "flushLeastPagesWhenWarmMapedFile",
     "forwardTimeout",
     "globalColdReadThreshold",
     "haFlowControlEnable",
@@ -493,7 +492,6 @@ pub const BROKER_TUNING: &[&str] = &[
     "waitTimeMillsInTransactionQueue",
     "wakeCommitWhenPutMessage",
     "wakeFlushWhenPutMessage",
-    "warmMapedFileEnable",
     "writeBufferHighWaterMark",
     "writeBufferLowWaterMark",
 ];

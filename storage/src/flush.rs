@@ -54,6 +54,9 @@ pub struct FlushKeys {
     pub queue_least_pages: u32,
     /// `flushConsumeQueueThoroughInterval`
     pub queue_thorough_interval_ms: u64,
+    /// `warmMapedFileEnable`: zeros are written over the file made ahead, synced after so many pages
+    /// (`flushLeastPagesWhenWarmMapedFile`).
+    pub warm_pages: Option<u32>,
 }
 
 impl Default for FlushKeys {
@@ -69,6 +72,7 @@ impl Default for FlushKeys {
             queue_interval_ms: 1000,
             queue_least_pages: 2,
             queue_thorough_interval_ms: 60_000,
+            warm_pages: None,
         }
     }
 }

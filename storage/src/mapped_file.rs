@@ -36,6 +36,8 @@ pub(crate) struct MappedFile {
     /// Behind the last byte that was put here, once the log has gone on in the next file.
     data_end: AtomicU64,
     buffer: RwLock<Option<PoolBuffer>>,
+    /// Zeros were written up to here before its first record.
+    warmed: AtomicU64,
     is_named: AtomicBool,
     /// The name survives a power loss.
     pub is_name_synced: AtomicBool,
@@ -58,7 +60,8 @@ impl MappedFile {
     #[cfg(test)]
     pub fn create(disk: &dyn Disk, dir: &Path, staging: &Path, start: u64, bytes: u64) -> io::Result<MappedFile> {
         let path = dir.join(file_name(start));
-        let file = disk.create_nameless(&NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] })?;
+        let file =
+            disk.create_nameless(&NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] })?;
         let file = MappedFile::new(file, path, start, bytes, false)?;
         file.name()?;
         Ok(file)
@@ -120,6 +123,7 @@ impl MappedFile {
             committed: AtomicU64::new(0),
             data_end: AtomicU64::new(bytes),
             buffer: RwLock::new(None),
+            warmed: AtomicU64::new(0),
             is_named,
             is_name_synced,
         })
@@ -187,6 +191,23 @@ impl MappedFile {
         assert!(range.start <= range.end);
         assert!(range.end <= self.readable(), "{range:?} is not written in {}", self.path.display());
         Bytes::from_owner(Pinned { file: Arc::clone(self), range })
+    }
+}
+
+/// Before it is written to.
+impl MappedFile {
+    pub fn warmed(&self) -> u64 {
+        self.warmed.load(Ordering::Relaxed)
+    }
+
+    /// Writes zeros over the next `zeros.len()` bytes. The caller keeps the gate from taking the file meanwhile.
+    pub fn warm(&self, zeros: &[u8]) -> io::Result<()> {
+        assert!(self.written() == 0);
+        let from = self.warmed();
+        let bytes = (self.bytes - from).min(zeros.len() as u64);
+        self.file.write_at(from, &zeros[..bytes as usize])?;
+        self.warmed.store(from + bytes, Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -331,6 +331,34 @@ fn what_can_not_be_committed_waits_in_its_buffer() {
     assert_eq!(after_kill(dir.path()).0, 1);
 }
 
+#[test]
+fn a_file_is_warmed_before_it_is_taken_and_holds_what_is_written_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open_as(dir.path(), Promise::Sync);
+    store.set_keys(FlushKeys { warm_pages: Some(4), ..FlushKeys::default() });
+    let mut sent = 0;
+    for _ in 0..3 {
+        send(&store, &[b'x'; 20_000], 1).unwrap();
+        sent += 1;
+        let before = faults.log_sync_count.load(Ordering::SeqCst);
+        assert_eq!(store.files_turn(1), 1, "made and warmed");
+        assert_eq!(faults.log_sync_count.load(Ordering::SeqCst), before + 1);
+        assert!(store.files_turn(1) > 1, "once");
+        sent += fill(&store);
+        store.flush_turn(1);
+        assert_eq!(seen(&store), sent);
+    }
+    // A sync of what is warmed tells of a disk that fails.
+    send(&store, &[b'x'; 20_000], 1).unwrap();
+    faults.sync.store(EIO, Ordering::Relaxed);
+    store.files_turn(1);
+    faults.sync.store(0, Ordering::Relaxed);
+    assert!(store.flush_failure().is_some());
+    assert!(send(&store, b"x", 1).is_err());
+    drop(store);
+    assert_eq!(after_kill(dir.path()).0, sent + 1);
+}
+
 /// now, pages appended since the last row, whether the agent has acted afterwards
 type Row = (u64, u64, bool);
 

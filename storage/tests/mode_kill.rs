@@ -71,7 +71,9 @@ fn child() {
             batch.clear();
             for unit in 0..=turn % 5 {
                 let body = format!("{turn}.{unit} {}", "x".repeat(turn * 131 % 1500));
-                batch.push(&message("T", (unit % 3) as i32, body.as_bytes(), &[]), 0, &queues[unit % 3], LIMITS).unwrap();
+                batch
+                    .push(&message("T", (unit % 3) as i32, body.as_bytes(), &[]), 0, &queues[unit % 3], LIMITS)
+                    .unwrap();
             }
             match store.append(&mut batch, now_ms()).error {
                 None => {}
@@ -119,7 +121,11 @@ fn what_a_consumer_saw_survives_kill_9_in_every_mode() {
 
             let open = || Store::open(config_of(&root, mode), now_ms()).unwrap_or_else(|e| panic!("{e}"));
             let (store, report) = open();
-            assert!(!report.lines.iter().any(|line| line.contains("removed")), "a file without a record: {:?}", report.lines);
+            assert!(
+                !report.lines.iter().any(|line| line.contains("removed")),
+                "a file without a record: {:?}",
+                report.lines
+            );
             println!("{mode} {round} {seen:?}: {}", report.lines.join("; "));
             let mut ends = Vec::new();
             for queue in queues(&store) {
