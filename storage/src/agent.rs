@@ -5,6 +5,7 @@
 //!          sync: as soon as something was appended; what comes meanwhile is the next flush's
 //! commit   with a pool: every commit interval, likewise → buffers into the log files, page cache
 //! files    next log file ahead · every queue interval: tails → queue files · every thorough interval: a round
+//!          retention: a look at the disk, a file deleted (retention.rs)
 //! round    store time T taken → all tails filed → every dirty queue file synced, some each turn → checkpoint says T
 //! ```
 //! An agent with nothing to do marks itself idle; the first append after that wakes it, the following ones do not: a
@@ -12,6 +13,7 @@
 //! Source: FlushRealTimeService, CommitRealTimeService, GroupCommitService, FlushConsumeQueueService.
 
 use crate::consume_queue::ConsumeQueue;
+use crate::retention::{Durable, Retention};
 use crate::store::Store;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -19,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest time an idle agent asks for.
-const IDLE_MS: u64 = 60_000;
+pub(crate) const IDLE_MS: u64 = 60_000;
 /// How long a record waits for the index, at most, when nobody asks for its key.
 const INDEX_INTERVAL_MS: u64 = 100;
 /// Slices of the log indexed in one turn, and in one with a flush round or the end.
@@ -86,7 +88,7 @@ impl Waiter {
 }
 
 /// What is left of an interval that began at `last_ms`; nothing when the clock has gone back behind that.
-fn left_ms(now_ms: u64, last_ms: u64, interval_ms: u64) -> u64 {
+pub(crate) fn left_ms(now_ms: u64, last_ms: u64, interval_ms: u64) -> u64 {
     now_ms.checked_sub(last_ms).map_or(0, |gone| interval_ms.saturating_sub(gone))
 }
 
@@ -199,6 +201,9 @@ pub(crate) struct FileAgent {
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
     is_index_failing: bool,
+    /// Every record below has its entry on the device.
+    queues_synced: u64,
+    retention: Retention,
     log_min: u64,
     buffer: Vec<u8>,
 }
@@ -206,6 +211,8 @@ pub(crate) struct FileAgent {
 /// A flush round of all queues that were dirty when it began.
 struct Round {
     store_timestamp: u64,
+    /// Records below have their entries in the queues' files.
+    entered: Option<u64>,
     queues: Vec<Arc<ConsumeQueue>>,
 }
 
@@ -224,6 +231,8 @@ impl FileAgent {
             is_ahead_missing: false,
             is_sync_failed: false,
             is_index_failing: false,
+            queues_synced: 0,
+            retention: Retention::new(now_ms),
             log_min: 0,
             buffer: Vec::new(),
         }
@@ -237,6 +246,7 @@ impl FileAgent {
             self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
             self.round_turn(store, now_ms),
+            self.retention_turn(store, now_ms),
         ];
         if self.unfiled.is_empty() {
             store.files_waiter.rest(|| {
@@ -252,11 +262,28 @@ impl FileAgent {
             let made = store.log.make_file_ahead();
             self.is_ahead_missing = made.is_err();
             if let Err(e) = made {
+                store.log.note_space(&e);
                 tracing::warn!(error = %e, "the next log file can not be made ahead");
                 return 1000;
             }
         }
-        IDLE_MS
+        let Some(pages) = store.keys().warm_pages.filter(|_| !store.log.is_stopped()) else {
+            return IDLE_MS;
+        };
+        match store.log.warm_ahead(pages) {
+            // Not at once: the disk has other things to do.
+            Ok(true) => 1,
+            Ok(false) => IDLE_MS,
+            Err(e) => {
+                tracing::warn!(error = %e, "the next log file can not be warmed");
+                1000
+            }
+        }
+    }
+
+    fn retention_turn(&mut self, store: &Store, now_ms: u64) -> u64 {
+        let durable = Durable { queues_synced: self.queues_synced, is_sync_failed: self.is_sync_failed };
+        self.retention.turn(store, durable, now_ms)
     }
 
     /// Puts what was appended since into the index. Returns ms until it wants to go on.
@@ -339,6 +366,7 @@ impl FileAgent {
                     }
                 }
                 Err(e) => {
+                    store.log.note_space(&e);
                     result = Err(with_path(&e, &queue));
                     self.unfiled.push(queue);
                 }
@@ -353,11 +381,13 @@ impl FileAgent {
             return IDLE_MS;
         }
         if self.round.is_none() {
-            if self.unsynced.is_empty() && !store.index.is_dirty() {
+            // Retention deletes no record before all that it could be needed for is on the device.
+            let is_wanted = std::mem::take(&mut self.retention.is_round_wanted);
+            if self.unsynced.is_empty() && !store.index.is_dirty() && !is_wanted {
                 return IDLE_MS;
             }
             let left = left_ms(now_ms, self.last_round_ms, store.keys().queue_thorough_interval_ms);
-            if left > 0 {
+            if left > 0 && !is_wanted {
                 return left;
             }
             self.last_round_ms = now_ms;
@@ -379,10 +409,11 @@ impl FileAgent {
     fn begin_round(&mut self, store: &Store) -> io::Result<()> {
         // Taken before the tails: every record up to this time has its entry in one of them or in a file, and is visible.
         let store_timestamp = store.log.visible_timestamp();
+        let entered = store.log.entered();
         self.file_tails(store)?;
         let mut queues = self.round.take().map_or(Vec::new(), |round| round.queues);
         queues.append(&mut self.unsynced);
-        self.round = Some(Round { store_timestamp, queues });
+        self.round = Some(Round { store_timestamp, entered, queues });
         Ok(())
     }
 
@@ -401,7 +432,7 @@ impl FileAgent {
         if rest > 0 {
             return Ok(false);
         }
-        let store_timestamp = round.store_timestamp;
+        let (store_timestamp, entered) = (round.store_timestamp, round.entered);
         self.round = None;
         // A Java broker that finds the store after a kill puts into the index what it reads of the log, from the
         // checkpoint on: the index must reach there. One that can not be written holds nothing up.
@@ -411,6 +442,7 @@ impl FileAgent {
         }
         store.checkpoint.advance_queues(store_timestamp);
         store.checkpoint.write()?;
+        self.queues_synced = entered.unwrap_or(self.queues_synced);
         Ok(true)
     }
 

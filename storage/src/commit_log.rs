@@ -40,6 +40,8 @@ use std::time::Duration;
 /// How long an append waits for a file that the agent is making at that moment, as Java does.
 const FILE_WAIT_MS_MAX: u64 = 5000;
 const PAGE_BYTES: u64 = 4096;
+/// Zeros written by one step; the gate waits no longer than that takes.
+const WARM_BYTES: usize = 1 << 20;
 /// The next file is made when this part of the current one is used.
 const AHEAD_FROM_PART: u64 = 4;
 
@@ -82,6 +84,8 @@ pub(crate) struct CommitLog {
     /// A flush failed or the store is closed: no write any more.
     is_stopped: AtomicBool,
     stop_reason: Mutex<String>,
+    /// A write or a new file found the disk full.
+    is_out_of_space: AtomicBool,
 }
 
 /// `max` of `queue` becomes `next` when the mark that decides passes `log_end`.
@@ -135,6 +139,7 @@ impl CommitLog {
             is_flush_failed: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             stop_reason: Mutex::default(),
+            is_out_of_space: AtomicBool::new(false),
         }
     }
 
@@ -317,6 +322,7 @@ impl CommitLog {
             return Ok(());
         };
         tracing::error!(path = %file.path.display(), position, bytes = bytes.len(), error = %e, "write failed");
+        self.note_space(&e);
         gate.stale_end = gate.end + bytes.len() as u64;
         // When this fails, too, the next append tries again before it writes.
         let _ = self.zero_stale(gate);
@@ -396,9 +402,9 @@ impl CommitLog {
     }
 
     fn no_file(&self, start: u64, error: &io::Error) -> AppendError {
-        match error.raw_os_error() {
-            Some(nix::libc::ENOSPC | nix::libc::EDQUOT) => not_writable(error),
-            _ => AppendError::NoFile(format!("{}: {error}", self.place.dir.join(file_name(start)).display())),
+        match self.note_space(error) {
+            true => not_writable(error),
+            false => AppendError::NoFile(format!("{}: {error}", self.place.dir.join(file_name(start)).display())),
         }
     }
 
@@ -423,6 +429,15 @@ impl CommitLog {
                 self.create_file(start).map_err(|e| self.no_file(start, &e))
             }
         }
+    }
+
+    /// Whether `error` says that the disk is full; retention is to know.
+    pub fn note_space(&self, error: &io::Error) -> bool {
+        let is_full = matches!(error.raw_os_error(), Some(nix::libc::ENOSPC | nix::libc::EDQUOT));
+        if is_full {
+            self.is_out_of_space.store(true, Ordering::Relaxed);
+        }
+        is_full
     }
 
     fn create_file(&self, start: u64) -> io::Result<Arc<MappedFile>> {
@@ -511,6 +526,39 @@ impl CommitLog {
         files.last().is_none_or(|file| file.written() >= file.bytes / AHEAD_FROM_PART)
     }
 
+    /// Whether the disk was full for somebody since the last call.
+    pub fn take_out_of_space(&self) -> bool {
+        self.is_out_of_space.load(Ordering::Relaxed) && self.is_out_of_space.swap(false, Ordering::Relaxed)
+    }
+
+    pub fn is_out_of_space(&self) -> bool {
+        self.is_out_of_space.load(Ordering::Relaxed)
+    }
+
+    /// Log offset below which every record has its entry visible in its queue. `None`: not to be told just now.
+    pub fn entered(&self) -> Option<u64> {
+        if self.is_visible_at_once() {
+            // Behind the gate no append is between its records and its entries.
+            return Some(self.hold_gate(|| self.written()));
+        }
+        let visible = self.visible();
+        let unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_behind = unpublished.front().is_some_and(|first| first.log_end <= visible);
+        (!is_behind).then_some(visible)
+    }
+
+    /// Takes the first file off the list, never the last. Who has a list keeps it.
+    pub fn forget_first(&self) -> Option<Arc<MappedFile>> {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let [first, rest @ ..] = &**files else { return None };
+        if rest.is_empty() {
+            return None;
+        }
+        let (first, rest) = (Arc::clone(first), rest.into());
+        *files = rest;
+        Some(first)
+    }
+
     /// Makes the next file unless there is one.
     ///
     /// # Errors
@@ -543,6 +591,34 @@ impl CommitLog {
         drop(ahead);
         self.ahead_made.notify_all();
         result
+    }
+
+    /// Writes zeros over a part of the file that was made ahead: a flush of written blocks has no blocks to convert. One
+    /// step; `false` when there is nothing to do.
+    ///
+    /// # Errors
+    /// What the disk answers. A failed sync is final, as in `flush`: it may have told of records.
+    pub fn warm_ahead(&self, pages_per_sync: u32) -> io::Result<bool> {
+        static ZEROS: [u8; WARM_BYTES] = [0; WARM_BYTES];
+        let (file, from) = {
+            // Held while it writes: from its taking on the file is the gate's.
+            let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ahead::Made(file) = &*ahead else { return Ok(false) };
+            let from = file.warmed();
+            if from == file.bytes {
+                return Ok(false);
+            }
+            file.warm(&ZEROS)?;
+            (Arc::clone(file), from)
+        };
+        let (to, step) = (file.warmed(), u64::from(pages_per_sync.max(1)) * PAGE_BYTES);
+        if (to == file.bytes || from / step != to / step)
+            && let Err(e) = file.file.sync()
+        {
+            self.fail_flush(&file, &e);
+            return Err(e);
+        }
+        Ok(true)
     }
 
     pub fn pool_free_count(&self) -> Option<usize> {
@@ -665,17 +741,23 @@ impl CommitLog {
             }
             let end = committed.min(file.end());
             if let Err(e) = self.sync_file(file) {
-                let path = file.path.display();
-                self.stop(&format!("a flush of {path} failed ({e}); what was not flushed may be lost, restart when the disk is repaired"));
-                // Behind the reason: who finds the failure finds it, too.
-                self.is_flush_failed.store(true, Ordering::Release);
-                tracing::error!(%path, error = %e, "flush failed, the log takes no more writes");
+                self.fail_flush(file, &e);
                 return Err(e);
             }
             file.publish_flushed(end - file.start);
             self.flushed.fetch_max(end, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    fn fail_flush(&self, file: &MappedFile, error: &io::Error) {
+        let path = file.path.display();
+        self.stop(&format!(
+            "a flush of {path} failed ({error}); what was not flushed may be lost, restart when the disk is repaired"
+        ));
+        // Behind the reason: who finds the failure finds it, too.
+        self.is_flush_failed.store(true, Ordering::Release);
+        tracing::error!(%path, %error, "flush failed, the log takes no more writes");
     }
 
     fn sync_file(&self, file: &MappedFile) -> io::Result<()> {

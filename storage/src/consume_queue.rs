@@ -240,7 +240,10 @@ impl ConsumeQueue {
                 tail.base
             };
             let to = end.min(base);
-            self.read_files(from, to, out)?;
+            if let Err(e) = self.read_files(from, to, out) {
+                // Retention was faster: the next read is told the new min.
+                return if from < self.min() { Ok(()) } else { Err(e) };
+            }
             from = to;
         }
         Ok(())
@@ -469,6 +472,40 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// `min` becomes the first entry whose record is at `log_min` or above; `max` when there is none.
+    pub(crate) fn correct_min(&self, log_min: u64) -> io::Result<()> {
+        let is_kept = |entry: &Entry| !entry.is_filler() && entry.log_offset >= log_min;
+        if self.entry(self.min())?.is_some_and(|entry| !is_kept(&entry)) {
+            self.min.store(self.first_entry(is_kept)?, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether `remove_file_below_min` would find one.
+    pub(crate) fn has_file_below_min(&self) -> bool {
+        let files = self.files();
+        let end = files.first + self.room.file_bytes;
+        // Never the last one: it says where the queue goes on.
+        !files.is_gone && end < files.end && end <= self.min() * ENTRY_BYTES
+    }
+
+    /// Unlinks the first file when all of its entries lie below `min`.
+    pub(crate) fn remove_file_below_min(&self) -> io::Result<bool> {
+        if !self.has_file_below_min() {
+            return Ok(false);
+        }
+        let mut files = self.files();
+        let (start, dir) = (files.first, self.dir());
+        let path = dir.join(file_name(start));
+        self.room.disk.remove_file(&path)?;
+        files.first += self.room.file_bytes;
+        files.unsynced.retain(|unsynced| *unsynced != start);
+        self.room.descriptors.forget(|key| key == (self.number, start));
+        tracing::info!(path = %path.display(), "consume queue file deleted");
+        self.room.disk.sync_dir(&dir)?;
+        Ok(true)
+    }
+
     /// No file of this queue is written from here on.
     pub(crate) fn abandon_files(&self) {
         self.files().is_gone = true;
@@ -572,15 +609,6 @@ impl ConsumeQueue {
             }
         }
         Ok(low)
-    }
-
-    /// `min` becomes the first entry whose record is at `log_min` or above; `max` when there is none.
-    pub(crate) fn correct_min(&self, log_min: u64) -> io::Result<()> {
-        let is_kept = |entry: &Entry| !entry.is_filler() && entry.log_offset >= log_min;
-        if self.entry(self.min())?.is_some_and(|entry| !is_kept(&entry)) {
-            self.min.store(self.first_entry(is_kept)?, Ordering::Release);
-        }
-        Ok(())
     }
 
     /// Entries from `to` on go, from memory and files. `min` stays below `to`, or becomes it.

@@ -24,6 +24,22 @@ pub(crate) struct Found {
     pub bytes: u64,
 }
 
+/// How full the partition of a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    pub used_bytes: u64,
+    /// To us; what is kept for root is neither.
+    pub free_bytes: u64,
+}
+
+impl Space {
+    /// Percent in use, rounded up. Source: UtilAll.getDiskPartitionSpaceUsedPercent.
+    pub fn used_percent(&self) -> u8 {
+        let all = (u128::from(self.used_bytes) + u128::from(self.free_bytes)).max(1);
+        (u128::from(self.used_bytes) * 100).div_ceil(all) as u8
+    }
+}
+
 /// Whether the blocks of a new file are taken at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
@@ -67,6 +83,8 @@ pub(crate) trait Disk: Send + Sync {
     fn remove_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// Makes names in `dir` survive a power loss.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Of the partition that holds `path`.
+    fn space(&self, path: &Path) -> io::Result<Space>;
 }
 
 pub(crate) trait DiskFile: Send + Sync {
@@ -83,6 +101,8 @@ pub(crate) trait DiskFile: Send + Sync {
     /// Lengthens a short file with zeros.
     fn extend(&self, bytes: u64) -> io::Result<()>;
     fn bytes(&self) -> io::Result<u64>;
+    /// The mtime, in ms since 1970.
+    fn modified_ms(&self) -> io::Result<u64>;
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw>;
 }
 
@@ -197,6 +217,13 @@ impl Disk for RealDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         File::open(dir)?.sync_all()
     }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let stat = nix::sys::statvfs::statvfs(path)?;
+        let unit = stat.fragment_size();
+        let used_bytes = stat.blocks().saturating_sub(stat.blocks_free()) * unit;
+        Ok(Space { used_bytes, free_bytes: stat.blocks_available() * unit })
+    }
 }
 
 struct RealFile {
@@ -265,6 +292,11 @@ impl DiskFile for RealFile {
         Ok(self.file.metadata()?.len())
     }
 
+    fn modified_ms(&self) -> io::Result<u64> {
+        let since = self.file.metadata()?.modified()?.duration_since(std::time::UNIX_EPOCH);
+        Ok(since.map_or(0, |since| since.as_millis() as u64))
+    }
+
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
         memmap2::MmapOptions::new().len(bytes).map_raw_read_only(&self.file)
     }
@@ -329,6 +361,17 @@ mod tests {
             assert_eq!(again.err().map(|e| e.kind()), Some(io::ErrorKind::AlreadyExists));
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_partition_is_as_full_as_java_says() {
+        // used, free, percent
+        for (used_bytes, free_bytes, want) in
+            [(0, 0, 0), (0, 10, 0), (1, 999, 1), (90, 10, 90), (901, 99, 91), (u64::MAX, 0, 100)]
+        {
+            assert_eq!(Space { used_bytes, free_bytes }.used_percent(), want, "{used_bytes} {free_bytes}");
+        }
+        assert!(RealDisk.space(Path::new("/")).unwrap().used_bytes > 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The store on a disk that fails: what was refused leaves no trace, a failed flush is final, a full disk is survived.
 
 use crate::append::AppendBatch;
-use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk};
+use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk, Space};
 use crate::error::AppendError;
 use crate::flush::{FlushKeys, Promise};
 use crate::record::{NewRecord, RecordLimits};
@@ -24,6 +24,8 @@ pub(crate) struct Faults {
     pub log_sync_count: AtomicU64,
     /// While it is held, syncs of log files do not come to their end.
     pub log_sync_hold: Mutex<()>,
+    /// What the partition says of itself, percent in use; 0 for what the machine's says.
+    pub used_percent: AtomicU64,
     /// What a power loss leaves of each file: as it was at its last sync.
     images: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
 }
@@ -88,6 +90,12 @@ impl Disk for FaultyDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         RealDisk.sync_dir(dir)
     }
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        match self.0.used_percent.load(Ordering::Relaxed) {
+            0 => RealDisk.space(path),
+            percent => Ok(Space { used_bytes: percent << 20, free_bytes: (100 - percent) << 20 }),
+        }
+    }
 }
 
 struct FaultyFile {
@@ -134,6 +142,9 @@ impl DiskFile for FaultyFile {
     }
     fn bytes(&self) -> io::Result<u64> {
         self.file.bytes()
+    }
+    fn modified_ms(&self) -> io::Result<u64> {
+        self.file.modified_ms()
     }
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
         self.file.map(bytes)

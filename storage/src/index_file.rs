@@ -480,13 +480,19 @@ impl IndexFile {
     }
 }
 
-/// `yyyyMMddHHmmssSSS` in local time, as Java names the files; above `last`, so that names sort as the files follow.
-pub(crate) fn file_name(now_ms: u64, last: Option<u64>) -> String {
+/// In the time zone of this process.
+pub(crate) fn local_time(now_ms: u64) -> libc::tm {
     let seconds = (now_ms / 1000) as libc::time_t;
     // SAFETY: an all-zero `tm` is a value of that plain C type.
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live values of this frame; the function writes `tm` only. On failure it is left zero.
     unsafe { libc::localtime_r(&seconds, &mut tm) };
+    tm
+}
+
+/// `yyyyMMddHHmmssSSS` in local time, as Java names the files; above `last`, so that names sort as the files follow.
+pub(crate) fn file_name(now_ms: u64, last: Option<u64>) -> String {
+    let tm = local_time(now_ms);
     let date = [(tm.tm_year + 1900, 100), (tm.tm_mon + 1, 100), (tm.tm_mday, 100), (tm.tm_hour, 100), (tm.tm_min, 100)];
     let to_minute = date.iter().fold(0u64, |name, (part, base)| name * base + *part as u64);
     let name = (to_minute * 100 + tm.tm_sec as u64) * 1000 + now_ms % 1000;

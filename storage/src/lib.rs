@@ -8,6 +8,7 @@ pub mod flush;
 pub mod index;
 pub mod read;
 pub mod record;
+pub mod retention;
 pub mod store;
 
 mod agent;

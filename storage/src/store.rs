@@ -23,6 +23,7 @@ use crate::lock::StoreLock;
 use crate::read::{self, Read, ReadLimits, TagTest};
 use crate::record::decode::peek_store_timestamp;
 use crate::recovery::{self, Recovered};
+use crate::retention::Cleaning;
 use crate::transient_pool::TransientPool;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -106,6 +107,7 @@ pub struct Store {
     flush_agent: Mutex<FlushAgent>,
     commit_agent: Mutex<CommitAgent>,
     file_agent: Mutex<FileAgent>,
+    pub(crate) cleaning: Cleaning,
     /// Queues that have something to file and that the agent does not know yet.
     pub(crate) reported: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Folders of deleted topics, moved out of the way, for the agent to remove.
@@ -172,6 +174,7 @@ impl Store {
             flush_agent: Mutex::new(FlushAgent::new(now_ms)),
             commit_agent: Mutex::new(CommitAgent::new(now_ms)),
             file_agent: Mutex::new(FileAgent::new(unsynced, now_ms)),
+            cleaning: Cleaning::default(),
             reported: Mutex::default(),
             discarded: Mutex::default(),
             discarded_count: AtomicU64::new(0),
@@ -195,13 +198,26 @@ impl Store {
             );
             return AppendOutcome { units_placed: 0, error: Some(AppendError::NotWritable(reason)) };
         }
+        if let Some(reason) = self.cleaning.refusal() {
+            batch.finish(0);
+            return AppendOutcome { units_placed: 0, error: Some(AppendError::NotWritable(reason)) };
+        }
         let successor = |queue: &ConsumeQueue| self.queue_or_create(&queue.topic, queue.queue_id);
         let mut reported = None;
-        let outcome = self.log.append(batch, now_ms, &successor, &mut |queue| {
+        let mut outcome = self.log.append(batch, now_ms, &successor, &mut |queue| {
             let lock = || self.reported.lock().unwrap_or_else(PoisonError::into_inner);
             reported.get_or_insert_with(lock).push(Arc::clone(queue));
         });
         drop(reported);
+        if let Some(AppendError::NotWritable(reason)) = &mut outcome.error
+            && self.log.is_out_of_space()
+        {
+            self.files_waiter.wake_once();
+            let situation = self.cleaning.situation();
+            if !situation.is_empty() {
+                *reason = format!("{reason}; {situation}");
+            }
+        }
         if outcome.error == Some(AppendError::Busy) {
             self.commit_waiter.wake_once();
         }
@@ -344,6 +360,16 @@ impl Store {
         }
         self.files_waiter.wake();
         Ok(())
+    }
+
+    pub(crate) fn all_queues(&self) -> Vec<Arc<ConsumeQueue>> {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.values().flat_map(HashMap::values).cloned().collect()
+    }
+
+    /// Log offset of the record that the queue's entry points to.
+    pub fn log_offset(&self, queue: &ConsumeQueue, queue_offset: u64) -> Option<u64> {
+        queue.entry(queue_offset).ok().flatten().map(|entry| entry.log_offset)
     }
 
     pub fn log_min(&self) -> u64 {
