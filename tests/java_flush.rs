@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Client, Cluster, Java};
+use support::{Client, Cluster, Java, Maker};
 
 fn roundtrip(name: &str, config: &[(&str, &str)]) {
     let Some(client) = Client::Java(Java::V4).ready() else { return };
@@ -37,6 +37,54 @@ fn java_4_roundtrip_with_a_pool_that_pushes_back() {
         ("fastFailIfNoBufferInStorePool", "true"),
     ];
     roundtrip("java-flush-fast-fail", &config);
+}
+
+/// ringmq is killed in the mode, the Java broker 4.9.7 opens the store and works in the same mode, ringmq takes it back.
+/// Returns without a word where there is no Java.
+fn take_over(name: &str, mode: &[(&str, &str)], keeps_all: bool) {
+    let Some(client) = Client::Java(Java::V4).ready() else { return };
+    let small =
+        [("mappedFileSizeCommitLog", "4194304"), ("mappedFileSizeConsumeQueue", "2000"), ("maxMessageSize", "1048576")];
+    let config: Vec<_> = small.iter().chain(mode).copied().collect();
+    let Some(mut cluster) = Cluster::mixed_with(name, Maker::Ringmq, Maker::Ringmq, &config) else { return };
+    let acks_of =
+        |cluster: &Cluster, topic: &str| cluster.directory().join(topic).to_str().expect("a path of ours").to_owned();
+    let produce = |cluster: &Cluster, topic: &str| {
+        let acks = acks_of(cluster, topic);
+        let args = ["--topic", topic, "--acks", &acks, "--count", "300", "--queues", "4"];
+        println!("{}", client.run(cluster, "produce", &args));
+    };
+    let consume = |cluster: &Cluster, topic: &str, group: &str| {
+        let acks = acks_of(cluster, topic);
+        let args = ["--topic", topic, "--group", group, "--acks", &acks, "--queues", "4"];
+        println!("{}", client.run(cluster, "consume", &args));
+    };
+    produce(&cluster, "ours");
+    cluster.kill_broker();
+    cluster.hand_over(Maker::Java(Java::V4));
+    cluster.start_again();
+    if keeps_all {
+        consume(&cluster, "ours", "java");
+    }
+    produce(&cluster, "javas");
+    consume(&cluster, "javas", "java");
+    cluster.stop_broker();
+    cluster.hand_over(Maker::Ringmq);
+    cluster.start_again();
+    if keeps_all {
+        consume(&cluster, "ours", "ringmq");
+    }
+    consume(&cluster, "javas", "ringmq");
+}
+
+#[test]
+fn java_4_takes_over_a_killed_store_with_synchronous_flush() {
+    take_over("take-over-sync", &[("flushDiskType", "SYNC_FLUSH")], true);
+}
+
+#[test]
+fn java_4_takes_over_a_killed_store_with_a_pool() {
+    take_over("take-over-pool", &[("transientStorePoolEnable", "true"), ("transientStorePoolSize", "3")], false);
 }
 
 #[test]
