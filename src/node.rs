@@ -27,6 +27,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const BACKLOG: i32 = 4096;
+const LISTEN_WAIT_NS: u64 = 2_000_000_000;
 /// A start waits so long for name servers, then is ready without them.
 const REGISTER_WAIT_NS: u64 = 1_000_000_000;
 
@@ -93,7 +94,14 @@ fn listener(address: SocketAddr, what: &'static str, key: &'static str) -> Resul
         listen(&fd, Backlog::new(BACKLOG)?)?;
         Ok(TcpListener::from(fd))
     };
-    open().map_err(|errno| StartError::Listen { address, what, key, source: errno.into() })
+    // A process that was killed a moment ago may still hold the port: the kernel ends its ring first.
+    let deadline_ns = mono_ns() + LISTEN_WAIT_NS;
+    loop {
+        match open() {
+            Err(nix::errno::Errno::EADDRINUSE) if mono_ns() < deadline_ns => thread::sleep(Duration::from_millis(20)),
+            opened => return opened.map_err(|errno| StartError::Listen { address, what, key, source: errno.into() }),
+        }
+    }
 }
 
 struct Ports {
@@ -162,6 +170,7 @@ impl Node {
                 let host = store_host(&config)?;
                 let (store, report) = Store::open(store_config(&config), wall_ms())?;
                 lines.extend(report.lines.into_iter().map(|line| format!("store: {line}")));
+                store.set_retention(config.retention_keys());
                 let memory_bytes = Machine::detect().memory_bytes;
                 Some(Arc::new(Broker::open(config, store, host, memory_bytes, wall_ms())?))
             }

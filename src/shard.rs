@@ -15,6 +15,7 @@
 use crate::broker::clients;
 use crate::broker::hold::{Held, HoldTable};
 use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
+use crate::broker::reply::{self, PushedReply, ReplyPlace};
 use crate::broker::retry::{Back, send_back};
 use crate::broker::send::{SendScratch, Sent, push_message_id, send};
 use crate::broker::transaction::{self, Ended};
@@ -31,6 +32,7 @@ use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
 use ringmq_storage::error::AppendError;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -78,9 +80,16 @@ pub enum Mail {
     Stop,
 }
 
-pub struct Forward {
-    pub asker: Channel,
+/// Who waits for the answer of a client, and how it is told.
+pub struct Asker {
+    pub channel: Channel,
     pub reply: Reply,
+    /// The client got a reply message: the answer says where that is stored. Otherwise the client's answer is the answer.
+    pub stored_reply: Option<Box<ReplyPlace>>,
+}
+
+pub struct Forward {
+    pub asker: Asker,
     pub to: ConnId,
     pub code: i32,
     pub ext: Vec<(String, String)>,
@@ -172,6 +181,8 @@ enum PendingWhat {
     /// The answer tells where it is.
     Send { queue_id: i32 },
     Back,
+    /// The client that waits for it is told next.
+    Reply(Box<PushedReply>),
     /// The unit is the message that was committed, or else the op record.
     End { half: u64, message: Option<usize>, op: usize },
 }
@@ -186,6 +197,8 @@ enum ParkedWhat {
 struct Parked {
     conn: ConnId,
     what: ParkedWhat,
+    /// A hash of the topic of a send, whose later sends wait behind it.
+    topic: Option<u64>,
     reply: Reply,
     is_oneway: bool,
     version: u64,
@@ -196,7 +209,33 @@ struct Parked {
     pushes: Vec<Push>,
 }
 
+/// Equal for sends to the same topic; `None` for what is no send.
+fn sent_topic(command: &Command<'_>) -> Option<u64> {
+    let name = match command.code {
+        request::SEND_MESSAGE => "topic",
+        request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => "b",
+        _ => return None,
+    };
+    let mut hasher = DefaultHasher::new();
+    command.ext.get(name)?.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
 impl Parked {
+    fn frame(conn: ConnId, frame: &[u8], command: &Command<'_>, version: u64, since_ns: u64) -> Parked {
+        Parked {
+            conn,
+            what: ParkedWhat::Frame(frame.into()),
+            topic: sent_topic(command),
+            reply: command.reply(),
+            is_oneway: command.is_oneway(),
+            version,
+            registered: false,
+            since_ns,
+            pushes: Vec::new(),
+        }
+    }
+
     fn bytes(&self) -> usize {
         match &self.what {
             ParkedWhat::Frame(frame) => frame.len(),
@@ -206,8 +245,7 @@ impl Parked {
 }
 
 struct Forwarded {
-    asker: Channel,
-    reply: Reply,
+    asker: Asker,
     to: ConnId,
     deadline_ns: u64,
 }
@@ -218,6 +256,8 @@ pub struct BrokerShard {
     broker: Arc<Broker>,
     batch: AppendBatch,
     pending: Vec<PendingSend>,
+    /// Reply messages that were stored, with what their clients are to be told.
+    replies: Vec<(Asker, Box<PushedReply>)>,
     /// Queues that this turn has appended to.
     touched: Vec<Arc<ConsumeQueue>>,
     send: SendScratch,
@@ -260,6 +300,7 @@ impl Shard {
                 send: SendScratch::new(&broker),
                 batch: AppendBatch::default(),
                 pending: Vec::new(),
+                replies: Vec::new(),
                 touched: Vec::new(),
                 holds: HoldTable::new(index, limits.hold_count_max as usize),
                 flush_waits: FlushWaits::new(limits.parked_bytes_max as usize),
@@ -495,9 +536,11 @@ impl BrokerShard {
             request::SEND_MESSAGE
             | request::SEND_MESSAGE_V2
             | request::SEND_BATCH_MESSAGE
+            | request::SEND_REPLY_MESSAGE
+            | request::SEND_REPLY_MESSAGE_V2
             | request::CONSUMER_SEND_MSG_BACK
             | request::END_TRANSACTION => {
-                self.on_send(conn, frame, command, out);
+                self.on_send(conn, frame, command, out.now().mono_ns, out);
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE if port != PORT_VIP => {
                 self.on_pull(conn, frame, command, true, out);
@@ -506,15 +549,25 @@ impl BrokerShard {
         }
     }
 
-    fn on_send(&mut self, conn: ConnId, frame: &[u8], command: &Command<'_>, out: &mut Outbound<'_>) {
+    /// `since_ns`: when it came; one that was parked has waited since then.
+    fn on_send(
+        &mut self,
+        conn: ConnId,
+        frame: &[u8],
+        command: &Command<'_>,
+        since_ns: u64,
+        out: &mut Outbound<'_>,
+    ) {
         let (now, peer, reply) = (out.now(), peer_of(out, conn), command.reply());
         let is_oneway = command.is_oneway();
-        // Behind an earlier send of its connection that waits: their order is kept.
-        let is_earlier = |parked: &&Parked| parked.conn == conn && matches!(parked.what, ParkedWhat::Frame(_));
-        if let Some(version) = self.parked.iter().rev().find(is_earlier).map(|parked| parked.version) {
-            let (what, since_ns) = (ParkedWhat::Frame(frame.into()), now.mono_ns);
-            self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns, pushes: Vec::new() }, out);
-            return;
+        // Behind an earlier send of its connection to the same topic that waits: their order is kept.
+        if !self.parked.is_empty() {
+            let topic = sent_topic(command);
+            let is_earlier = |parked: &&Parked| parked.conn == conn && parked.topic.is_some() && parked.topic == topic;
+            if let Some(version) = self.parked.iter().rev().find(is_earlier).map(|parked| parked.version) {
+                self.park(Parked::frame(conn, frame, command, version, since_ns), out);
+                return;
+            }
         }
         if self.flush_waits.is_full(self.pending.len()) {
             let remark = format!("{} sends wait for their flush, the limit: the disk is slow", self.flush_waits.len());
@@ -543,6 +596,12 @@ impl BrokerShard {
                 Err(refusal) => Err(Err(refusal)),
             },
             _ => match send(broker, &mut self.send, command, peer, now, batch) {
+                Ok(Sent::Pushed { unit, .. }) if reply::is_reply(command.code) => {
+                    match reply::push(broker, command, peer, now) {
+                        Ok(pushed) => Ok(Some((unit, PendingWhat::Reply(Box::new(pushed)), false))),
+                        Err(refusal) => Err(Err(refusal)),
+                    }
+                }
                 Ok(Sent::Pushed { unit, queue_id, is_flush_awaited }) => {
                     Ok(Some((unit, PendingWhat::Send { queue_id }, is_flush_awaited)))
                 }
@@ -558,11 +617,7 @@ impl BrokerShard {
                 }
             }
             Ok(None) => {}
-            Err(Ok(version)) => {
-                let what = ParkedWhat::Frame(frame.into());
-                let since_ns = now.mono_ns;
-                self.park(Parked { conn, what, reply, is_oneway, version, registered: false, since_ns, pushes: Vec::new() }, out);
-            }
+            Err(Ok(version)) => self.park(Parked::frame(conn, frame, command, version, since_ns), out),
             Err(Err(refusal)) => self.refuse(conn, command, &refusal, out),
         }
     }
@@ -629,18 +684,15 @@ impl BrokerShard {
         let reply = command.reply();
         match result {
             Err(refusal) => self.refuse(conn, command, &refusal, out),
-            Ok(Answer { after: After::Forwarded(target), .. }) => {
+            Ok(answer @ Answer { after: After::Forwarded(target), .. }) => {
                 let fields = command.ext.fields.iter();
                 let ext: Vec<(String, String)> =
                     fields.map(|&(key, value)| (key.to_string(), value.to_string())).collect();
-                let (to, code, body) = (target.conn, command.code, command.body.to_vec());
-                let forward = Forward { asker: channel, reply, to, code, ext, body };
-                if target.shard == self.index {
-                    self.forward(forward, peers, out);
-                } else if peers.mails[usize::from(target.shard)].send(Mail::Forward(Box::new(forward))).is_err() {
-                    let refusal = Refusal::new(response::SYSTEM_ERROR, "the client's shard is overloaded");
-                    self.refuse(conn, command, &refusal, out);
-                }
+                let ext = ext.into_iter().chain(answer.ext.into_iter().map(|(key, value)| (key.to_string(), value)));
+                let body = if answer.body.is_empty() { command.body.to_vec() } else { answer.body };
+                let asker = Asker { channel, reply, stored_reply: None };
+                let forward = Forward { asker, to: target.conn, code: command.code, ext: ext.collect(), body };
+                self.forward_to(target.shard, forward, peers, out);
             }
             Ok(Answer { after: After::Agent, .. }) => {}
             Ok(_) if command.is_oneway() => {}
@@ -661,7 +713,8 @@ impl BrokerShard {
                     let since_ns = now.mono_ns;
                     let pushes = std::mem::take(&mut self.pushes);
                     let is_oneway = false;
-                    self.park(Parked { conn, what, reply, is_oneway, version, registered, since_ns, pushes }, out);
+                    let topic = None;
+                    self.park(Parked { conn, what, topic, reply, is_oneway, version, registered, since_ns, pushes }, out);
                 }
             }
         }
@@ -700,7 +753,7 @@ impl BrokerShard {
                 self.pushes.extend(parked.pushes);
                 match parked.what {
                     ParkedWhat::Frame(frame) => match decode(&frame, scratch) {
-                        Ok(command) => self.on_send(parked.conn, &frame, &command, out),
+                        Ok(command) => self.on_send(parked.conn, &frame, &command, parked.since_ns, out),
                         Err(error) => tracing::error!(%error, "a parked request that decoded before does not now"),
                     },
                     ParkedWhat::Answer(bytes) => {
@@ -738,6 +791,27 @@ impl BrokerShard {
             {
                 placed = &[];
             }
+            if let PendingWhat::Reply(pushed) = pending.what {
+                let mut message_id = String::new();
+                if let Some(first) = placed.first() {
+                    push_message_id(&mut message_id, self.broker.store_host, first.log_offset);
+                    placed_count += 1;
+                } else {
+                    tracing::warn!(error = ?outcome.error, "a reply message was not stored, its client is told all the same");
+                    message_id.push('0');
+                }
+                let place = ReplyPlace {
+                    client_id: pushed.client_id.clone(),
+                    message_id,
+                    queue_id: pushed.queue_id,
+                    queue_offset: placed.first().map_or(0, |first| first.queue_offset as i64),
+                    is_oneway: pending.is_oneway,
+                };
+                let channel = Channel { shard: self.index, conn: pending.conn };
+                let asker = Asker { channel, reply: pending.reply, stored_reply: Some(Box::new(place)) };
+                self.replies.push((asker, pushed));
+                continue;
+            }
             let Some(first) = placed.first() else {
                 self.broker.stats.put_failed(1);
                 if !pending.is_oneway
@@ -760,7 +834,7 @@ impl BrokerShard {
                 reply: pending.reply,
                 queue_id: match pending.what {
                     PendingWhat::Send { queue_id } => Some(queue_id),
-                    PendingWhat::Back | PendingWhat::End { .. } => None,
+                    PendingWhat::Back | PendingWhat::Reply(_) | PendingWhat::End { .. } => None,
                 },
                 queue_offset: first.queue_offset,
                 log_offset: first.log_offset,
@@ -850,6 +924,7 @@ impl BrokerShard {
         }
         self.append(out);
         let flush_ns = self.answer_flushed(peers, out);
+        self.push_replies(peers, out);
         self.wake_others(peers);
         let generation = self.broker.topics.generation();
         if generation != self.generation {
@@ -881,6 +956,14 @@ impl BrokerShard {
                     .ext("consumerGroup", &group)
                     .finish();
             }
+            PushWhat::ResetOffset(reset) => {
+                FrameWriter::request(buffer, Serialize::Json, request::RESET_CONSUMER_CLIENT_OFFSET, opaque, true)
+                    .ext("topic", &reset.topic)
+                    .ext("group", &reset.group)
+                    .ext_num("timestamp", reset.timestamp)
+                    .ext_bool("isForce", reset.is_force)
+                    .finish_body(&reset.body);
+            }
             PushWhat::CheckTransaction(question) => {
                 FrameWriter::request(buffer, Serialize::Json, request::CHECK_TRANSACTION_STATE, opaque, true)
                     .ext_num("tranStateTableOffset", question.half_offset as i64)
@@ -904,18 +987,42 @@ impl BrokerShard {
         }
     }
 
+    fn push_replies(&mut self, peers: &Peers, out: &mut Outbound<'_>) {
+        for (asker, pushed) in std::mem::take(&mut self.replies) {
+            let PushedReply { to, ext, body, .. } = *pushed;
+            match to {
+                Ok(to) => {
+                    let code = request::PUSH_REPLY_MESSAGE_TO_CLIENT;
+                    self.forward_to(to.shard, Forward { asker, to: to.conn, code, ext, body }, peers, out);
+                }
+                Err(why) => self.answer_reply(&asker, Err(why), peers, out),
+            }
+        }
+    }
+
+    fn forward_to(&mut self, shard: u8, forward: Forward, peers: &Peers, out: &mut Outbound<'_>) {
+        if shard == self.index {
+            self.forward(forward, peers, out);
+        } else if let Err(Mail::Forward(back)) =
+            peers.mails[usize::from(shard)].send(Mail::Forward(Box::new(forward)))
+        {
+            let refusal = Refusal::new(response::SYSTEM_ERROR, "the client's shard is overloaded");
+            self.refuse_asker(&back.asker, &refusal, peers, out);
+        }
+    }
+
     fn forward(&mut self, forward: Forward, peers: &Peers, out: &mut Outbound<'_>) {
-        let Forward { asker, reply, to, code, ext, body } = forward;
+        let Forward { asker, to, code, ext, body } = forward;
         let now: Now = out.now();
         if self.forwarded.len() >= FORWARD_COUNT_MAX {
             let remark = format!("{FORWARD_COUNT_MAX} requests to clients are on their way, the limit");
-            self.answer_asker(asker, reply, &Refusal::new(response::SYSTEM_ERROR, remark), peers, out);
+            self.refuse_asker(&asker, &Refusal::new(response::SYSTEM_ERROR, remark), peers, out);
             return;
         }
         let opaque = self.broker.next_opaque();
         let Some(buffer) = out.buffer(to) else {
             let refusal = Refusal::new(response::CONSUME_MSG_TIMEOUT, "the client's connection is gone");
-            self.answer_asker(asker, reply, &refusal, peers, out);
+            self.refuse_asker(&asker, &refusal, peers, out);
             return;
         };
         let mut writer = FrameWriter::request(buffer, Serialize::Json, code, opaque, false);
@@ -923,16 +1030,20 @@ impl BrokerShard {
             writer = writer.ext(key, value);
         }
         writer.finish_body(&body);
-        self.forwarded.insert(opaque, Forwarded { asker, reply, to, deadline_ns: now.mono_ns + FORWARD_NS_MAX });
+        self.forwarded.insert(opaque, Forwarded { asker, to, deadline_ns: now.mono_ns + FORWARD_NS_MAX });
     }
 
     fn on_client_answer(&mut self, conn: ConnId, command: &Command<'_>, peers: &Peers, out: &mut Outbound<'_>) {
         if self.forwarded.get(&command.opaque).is_none_or(|forwarded| forwarded.to != conn) {
             return;
         }
-        let Some(Forwarded { asker, reply, .. }) = self.forwarded.remove(&command.opaque) else { return };
+        let Some(Forwarded { asker, .. }) = self.forwarded.remove(&command.opaque) else { return };
+        if asker.stored_reply.is_some() {
+            self.answer_reply(&asker, Ok(command.code), peers, out);
+            return;
+        }
         let mut bytes = Vec::new();
-        let mut writer = FrameWriter::response(&mut bytes, reply, command.code);
+        let mut writer = FrameWriter::response(&mut bytes, asker.reply, command.code);
         if let Some(remark) = command.remark {
             writer = writer.remark(remark);
         }
@@ -940,7 +1051,26 @@ impl BrokerShard {
             writer = writer.ext(key, value);
         }
         writer.finish_body(command.body);
-        self.to_channel(asker, bytes, peers, out);
+        self.to_channel(asker.channel, bytes, peers, out);
+    }
+
+    /// The answer to a reply message, once its push has come to an end.
+    fn answer_reply(&self, asker: &Asker, pushed: Result<i32, String>, peers: &Peers, out: &mut Outbound<'_>) {
+        let Some(place) = asker.stored_reply.as_deref().filter(|place| !place.is_oneway) else { return };
+        let (code, remark) = reply::outcome(place, pushed);
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::response(&mut bytes, asker.reply, code);
+        if let Some(remark) = &remark {
+            writer = writer.remark(remark);
+        }
+        writer
+            .ext("msgId", &place.message_id)
+            .ext_num("queueId", i64::from(place.queue_id))
+            .ext_num("queueOffset", place.queue_offset)
+            .ext("MSG_REGION", &self.broker.config.region_id)
+            .ext_bool("TRACE_ON", self.broker.config.trace_on)
+            .finish();
+        self.to_channel(asker.channel, bytes, peers, out);
     }
 
     fn expire_forwarded(&mut self, now_ns: u64, peers: &Peers, out: &mut Outbound<'_>) {
@@ -954,17 +1084,22 @@ impl BrokerShard {
             .map(|(opaque, _)| *opaque)
             .collect();
         for opaque in late {
-            if let Some(Forwarded { asker, reply, .. }) = self.forwarded.remove(&opaque) {
+            if let Some(Forwarded { asker, .. }) = self.forwarded.remove(&opaque) {
                 let refusal = Refusal::new(response::CONSUME_MSG_TIMEOUT, "the client did not answer within 10000 ms");
-                self.answer_asker(asker, reply, &refusal, peers, out);
+                self.refuse_asker(&asker, &refusal, peers, out);
             }
         }
     }
 
-    fn answer_asker(&self, asker: Channel, reply: Reply, refusal: &Refusal, peers: &Peers, out: &mut Outbound<'_>) {
+    fn refuse_asker(&self, asker: &Asker, refusal: &Refusal, peers: &Peers, out: &mut Outbound<'_>) {
+        if let Some(place) = &asker.stored_reply {
+            let why = format!("push reply message to {} fail: {}", place.client_id, refusal.remark);
+            self.answer_reply(asker, Err(why), peers, out);
+            return;
+        }
         let mut bytes = Vec::new();
-        write_refusal(&mut bytes, reply, refusal);
-        self.to_channel(asker, bytes, peers, out);
+        write_refusal(&mut bytes, asker.reply, refusal);
+        self.to_channel(asker.channel, bytes, peers, out);
     }
 
     fn to_channel(&self, to: Channel, bytes: Vec<u8>, peers: &Peers, out: &mut Outbound<'_>) {
@@ -987,9 +1122,9 @@ impl BrokerShard {
         let gone: Vec<i32> =
             self.forwarded.iter().filter(|(_, forwarded)| forwarded.to == conn).map(|(opaque, _)| *opaque).collect();
         for opaque in gone {
-            if let Some(Forwarded { asker, reply, .. }) = self.forwarded.remove(&opaque) {
+            if let Some(Forwarded { asker, .. }) = self.forwarded.remove(&opaque) {
                 let refusal = Refusal::new(response::CONSUME_MSG_TIMEOUT, "the client's connection is gone");
-                self.answer_asker(asker, reply, &refusal, peers, out);
+                self.refuse_asker(&asker, &refusal, peers, out);
             }
         }
     }

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 use support::Cluster;
-use support::wire::{Ask, Wire};
+use support::wire::{Ask, Wire, create_topic, send};
 
 const NOTIFY_CONSUMER_IDS_CHANGED: i32 = 40;
 
@@ -36,5 +36,53 @@ fn nobody_hears_of_an_arrival_before_its_heartbeat_is_answered() {
         assert_eq!(second.next(Duration::from_secs(10)).expect("the notice").code, NOTIFY_CONSUMER_IDS_CHANGED);
         drop(second);
         assert_eq!(first.next(Duration::from_secs(10)).expect("the notice").code, NOTIFY_CONSUMER_IDS_CHANGED);
+    }
+}
+
+/// Sends to new topics on one connection share a write of topics.json, and one to a known topic does not wait for them.
+#[test]
+fn new_topics_in_one_pipeline_do_not_wait_for_each_other() {
+    let Some(cluster) = Cluster::start("groups-topics") else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    wire.ask(&create_topic("known", 1)).ok();
+    let opaques: Vec<i32> = (0..150)
+        .map(|index| wire.send(&send(&format!("new{index}"), 0, b"x", "")))
+        .chain([0].map(|_| wire.send(&send("known", 0, b"x", ""))))
+        .collect();
+    for opaque in opaques {
+        wire.answer(opaque).ok();
+    }
+    // Two to the same new topic keep their order.
+    let opaques: Vec<i32> = (0..20).map(|_| wire.send(&send("ordered", 0, b"x", ""))).collect();
+    for (index, opaque) in opaques.into_iter().enumerate() {
+        assert_eq!(wire.answer(opaque).ok().number("queueOffset"), index as i64);
+    }
+}
+
+/// A record with these would end a Java 5.3 broker's recovery, or give a queue offsets of the sender's choice.
+#[test]
+fn the_brokers_own_marks_are_refused() {
+    let Some(cluster) = Cluster::start("groups-marks") else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    wire.ask(&create_topic("T", 1)).ok();
+    for name in ["INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"] {
+        let told = wire.ask(&send("T", 0, b"x", &format!("{name}\u{1}q\u{2}")));
+        assert_eq!(told.code, 13, "{name}: {told:?}");
+    }
+    assert_eq!(wire.ask(&send("T", 0, b"x", "a\u{1}b\u{2}")).ok().number("queueOffset"), 0);
+}
+
+/// The kernel gives a killed process's ports back a moment after its end.
+#[test]
+fn a_killed_node_starts_again_at_once() {
+    let Some(mut cluster) = Cluster::start("groups-rebind") else { return };
+    if !cluster.is_ours() {
+        return support::skip("the broker is not ours to kill");
+    }
+    for _ in 0..10 {
+        let wires: Vec<Wire> = (0..20).map(|_| Wire::to(cluster.broker_address())).collect();
+        cluster.kill_broker();
+        cluster.start_again();
+        drop(wires);
     }
 }

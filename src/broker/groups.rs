@@ -52,7 +52,7 @@ impl Groups {
         now_ms: u64,
     ) -> Result<Groups, PersistError> {
         let file = JsonFile::new(config_dir, "subscriptionGroup.json");
-        let loaded = file.load(SubscriptionGroupWrapper::from_json)?;
+        let loaded = file.load_table("subscriptionGroupTable", SubscriptionGroupWrapper::from_json)?;
         let mut version = DataVersion { timestamp: now_ms as i64, ..DataVersion::default() };
         let mut table: BTreeMap<_, _> = BUILT_IN
             .iter()

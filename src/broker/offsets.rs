@@ -38,7 +38,7 @@ pub struct Offsets {
 impl Offsets {
     pub fn open(config_dir: &Path) -> Result<Offsets, PersistError> {
         let file = JsonFile::new(config_dir, "consumerOffset.json");
-        let loaded = file.load(ConsumerOffsetTable::from_json)?.unwrap_or_default();
+        let loaded = file.load_table("offsetTable", ConsumerOffsetTable::from_json)?.unwrap_or_default();
         let mut table = Table::new();
         for (key, queues) in loaded.offset_table {
             // A name has no `@`.
@@ -69,6 +69,25 @@ impl Offsets {
 
     pub fn get(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
         self.table().get(topic)?.get(group)?.get(&queue_id).copied()
+    }
+
+    /// `dest` has the offsets of `src` from now on; those that it had on other queues stay.
+    pub fn clone_group(&self, topic: &str, src: &str, dest: &str) {
+        let mut table = self.table();
+        let Some(groups) = table.get_mut(topic) else { return };
+        if let Some(offsets) = groups.get(src).cloned() {
+            groups.entry(dest.to_string()).or_default().extend(offsets);
+            self.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Every offset of every group: group, topic, queue id, offset.
+    pub fn each(&self, act: &mut dyn FnMut(&str, &str, i32, i64)) {
+        for (topic, groups) in &*self.table() {
+            for (group, queues) in groups {
+                queues.iter().for_each(|(queue_id, offset)| act(group, topic, *queue_id, *offset));
+            }
+        }
     }
 
     pub fn groups_of(&self, topic: &str) -> BTreeSet<String> {

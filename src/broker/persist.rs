@@ -35,6 +35,21 @@ impl JsonFile {
         JsonFile { path: config_dir.join(name) }
     }
 
+    /// A file that lacks its table is none: `{}` parses, and would forget everything without a word.
+    pub fn load_table<T, E: std::fmt::Display>(
+        &self,
+        table: &str,
+        parse: impl Fn(&[u8]) -> Result<T, E>,
+    ) -> Result<Option<T>, PersistError> {
+        let name = table.as_bytes();
+        self.load(|bytes| {
+            if !bytes.windows(name.len()).any(|window| window == name) {
+                return Err(format!("no {table} in it"));
+            }
+            parse(bytes).map_err(|error| error.to_string())
+        })
+    }
+
     /// `None` when neither the file nor its backup exists.
     ///
     /// # Errors
@@ -188,6 +203,20 @@ mod tests {
             }
             let got = JsonFile::new(dir.path(), "t.json").load(number).map_err(|_| ());
             assert_eq!(got, *want, "{file:?} {backup:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_its_table_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let json = JsonFile::new(dir.path(), "t.json");
+        let parse = |bytes: &[u8]| Ok::<_, String>(bytes.len());
+        for text in ["{}", "[]", "{\"dataVersion\":{}}"] {
+            fs::write(dir.path().join("t.json"), text).unwrap();
+            assert!(json.load_table("table", parse).is_err(), "{text}");
+            fs::write(dir.path().join("t.json.bak"), "{\"table\":{}}").unwrap();
+            assert_eq!(json.load_table("table", parse).unwrap(), Some(12), "{text}");
+            fs::remove_file(dir.path().join("t.json.bak")).unwrap();
         }
     }
 

@@ -138,7 +138,7 @@ pub fn send(
     now: Now,
     append: &mut AppendBatch,
 ) -> Result<Sent, Refusal> {
-    let header = if command.code == request::SEND_MESSAGE {
+    let header = if matches!(command.code, request::SEND_MESSAGE | request::SEND_REPLY_MESSAGE) {
         SendHeader::v1(&command.ext)?
     } else {
         SendHeader::v2(&command.ext)?
@@ -349,26 +349,33 @@ fn retry_target(
 }
 
 /// Properties that decide what becomes of a message.
+#[derive(Default)]
 struct Features<'a> {
     tran_msg: Option<&'a [u8]>,
     delay: Option<&'a [u8]>,
-    is_timer: bool,
     tags: Option<&'a [u8]>,
+    is_timer: bool,
+    /// Marks by which brokers tell themselves how to read a record: 5.x does not open a log in which a client's stand,
+    /// and a queue's offset would be the client's to choose.
+    is_internal: bool,
 }
 
+/// By one pass; of two equal names the later counts.
 fn features(text: &[u8]) -> Features<'_> {
-    let [tran_msg, delay, tags, timers @ ..] = properties::get_each(
-        text,
-        [
-            properties::TRAN_MSG,
-            properties::DELAY,
-            properties::TAGS,
-            "TIMER_DELIVER_MS",
-            "TIMER_DELAY_SEC",
-            "TIMER_DELAY_MS",
-        ],
-    );
-    Features { tran_msg, delay, is_timer: timers.iter().any(Option::is_some), tags }
+    let mut features = Features::default();
+    for (name, value) in properties::pairs(text) {
+        match name {
+            b"TRAN_MSG" => features.tran_msg = Some(value),
+            b"DELAY" => features.delay = Some(value),
+            b"TAGS" => features.tags = Some(value),
+            b"TIMER_DELIVER_MS" | b"TIMER_DELAY_SEC" | b"TIMER_DELAY_MS" => features.is_timer = true,
+            b"INNER_NUM" | b"INNER_BASE" | b"INNER_MULTI_DISPATCH" | b"INNER_MULTI_QUEUE_OFFSET" => {
+                features.is_internal = true;
+            }
+            _ => {}
+        }
+    }
+    features
 }
 
 fn tags_code(features: &Features<'_>) -> i64 {
@@ -417,6 +424,13 @@ fn marks(
     }
     if features.is_timer {
         return Err(illegal("timer messages (properties TIMER_*) are not supported by this version of ringmq".to_string()));
+    }
+    if features.is_internal {
+        return Err(illegal(
+            "the properties INNER_* are the broker's own: inner batches and light queues are not supported by this \
+             version of ringmq"
+                .to_string(),
+        ));
     }
     if is_batch && is_half {
         return Err(illegal("a batch holds no half messages (property TRAN_MSG)".to_string()));

@@ -104,7 +104,7 @@ impl Topics {
         now_ms: u64,
     ) -> Result<Topics, PersistError> {
         let file = JsonFile::new(config_dir, "topics.json");
-        let loaded = file.load(TopicConfigSerializeWrapper::from_json)?;
+        let loaded = file.load_table("topicConfigTable", TopicConfigSerializeWrapper::from_json)?;
         let built_in = built_in(config);
         let mut system: BTreeSet<String> = SYSTEM.iter().map(|name| name.to_string()).collect();
         system.extend(built_in.iter().map(|topic| topic.topic_name.clone()));

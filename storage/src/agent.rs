@@ -187,6 +187,9 @@ impl CommitAgent {
     }
 }
 
+/// Above this the file system is synced as a whole at the stop.
+const QUEUE_COUNT_EACH_BY_ITSELF: usize = 32;
+
 pub(crate) struct FileAgent {
     /// Queues with entries that no file holds.
     unfiled: Vec<Arc<ConsumeQueue>>,
@@ -464,6 +467,13 @@ impl FileAgent {
             return Err(io::Error::other("a flush of the consume queues has failed before"));
         }
         self.begin_round(store)?;
+        // A stop does not take a sync for each of thousands of queues.
+        if let Some(round) = self.round.as_ref().filter(|round| round.queues.len() > QUEUE_COUNT_EACH_BY_ITSELF) {
+            store.disk.sync_all(&store.config.root)?;
+            for queue in &round.queues {
+                queue.note_synced();
+            }
+        }
         // What is left even so is built by the next start.
         store.index.build(&store.log, &store.checkpoint, now_ms, INDEX_SLICES_MAX_OF_ROUND)?;
         store.index.file(&store.checkpoint)?;

@@ -472,6 +472,14 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// The whole file system has been synced since anything was written.
+    pub(crate) fn note_synced(&self) {
+        let mut files = self.files();
+        files.unsynced_bytes = 0;
+        files.unsynced.clear();
+        files.is_name_unsynced = false;
+    }
+
     /// `min` becomes the first entry whose record is at `log_min` or above; `max` when there is none.
     pub(crate) fn correct_min(&self, log_min: u64) -> io::Result<()> {
         let is_kept = |entry: &Entry| !entry.is_filler() && entry.log_offset >= log_min;

@@ -87,6 +87,9 @@ impl Disk for FaultyDisk {
     fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
         RealDisk.remove_dir_all(dir)
     }
+    fn sync_all(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_all(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         RealDisk.sync_dir(dir)
     }

@@ -295,13 +295,22 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Removes the files behind `end` and zeroes the rest of the file that holds it.
+/// Removes the files behind `end` and zeroes the rest of the file that holds it. Files that begin with a record of theirs
+/// are no torn tail, something before them is damaged: they and the rest of the file that holds `end` are moved out of the
+/// log and kept, beside its folder (a Java broker does not start with anything else in it).
 fn cut_log(
     disk: &dyn Disk,
     files: &mut Vec<Arc<MappedFile>>,
     end: u64,
     lines: &mut Vec<String>,
 ) -> Result<(), OpenError> {
+    let is_whole = |file: &Arc<MappedFile>| {
+        let bytes = file.unchecked_by_written(0..file.bytes);
+        matches!(check(bytes, Some(file.start), false), Ok(Checked::Record(_)))
+    };
+    if let Some(index) = files.iter().rposition(|file| file.start > end && is_whole(file)) {
+        set_aside(disk, files, index + 1, end, lines)?;
+    }
     while let Some(file) = files.pop_if(|file| file.start > end) {
         let held = told("can not read", &file.path, file.file.zero(0, file.bytes))?;
         told("can not remove", &file.path, disk.remove_file(&file.path))?;
@@ -325,6 +334,41 @@ fn cut_log(
             ));
         }
     }
+    Ok(())
+}
+
+/// Moves the files behind `end`, up to `index_end`, into `<commit log folder>-set-aside-<end>`, with a copy of what lies
+/// behind `end` in its own file.
+fn set_aside(
+    disk: &dyn Disk,
+    files: &mut Vec<Arc<MappedFile>>,
+    index_end: usize,
+    end: u64,
+    lines: &mut Vec<String>,
+) -> Result<(), OpenError> {
+    let first = files.iter().position(|file| file.start > end).expect("some file lies behind the end");
+    let log_dir = files[first].path.parent().expect("a log file lies in a folder").to_path_buf();
+    let mut dir = log_dir.clone().into_os_string();
+    dir.push(format!("-set-aside-{end}"));
+    let dir = std::path::PathBuf::from(dir);
+    told("can not create", &dir, disk.create_dirs(&dir))?;
+    if let Some(damaged) = files[..first].last() {
+        let rest = damaged.unchecked_by_written(end - damaged.start..damaged.bytes);
+        let held = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let path = dir.join(format!("rest-of-{}-from-{end}", file_name(damaged.start)));
+        told("can not write", &path, disk.replace(&path, &rest[..held]))?;
+    }
+    for file in files.drain(first..index_end) {
+        let to = dir.join(file_name(file.start));
+        told("can not move aside", &file.path, disk.rename(&file.path, &to))?;
+    }
+    told("can not sync", &dir, disk.sync_dir(&dir))?;
+    told("can not sync", &log_dir, disk.sync_dir(&log_dir))?;
+    lines.push(format!(
+        "the log is damaged at {end}, but not only its tail: later files hold whole records; they have been moved to {} \
+         and are not served. Look into them with ringmq-tools store dump, or restore the damaged file from a copy",
+        dir.display()
+    ));
     Ok(())
 }
 

@@ -478,6 +478,53 @@ fn an_unused_store_leaves_no_log_file() {
     assert_eq!((store.log_min(), store.log_max(), store.earliest_store_time()), (0, 0, -1));
 }
 
+#[test]
+fn damage_in_the_middle_of_the_log_keeps_what_is_behind_it() {
+    let (_dir, root) = root();
+    let store = open(&root);
+    for i in 0..40 {
+        send(&store, "T", 0, &[b'x'; 20_000], i);
+    }
+    die(store);
+    let first = root.join("commitlog/00000000000000000000");
+    let mut bytes = std::fs::read(&first).unwrap();
+    // In the second record's body.
+    bytes[20_000 + 500] ^= 1;
+    std::fs::write(&first, &bytes).unwrap();
+    let (store, told) = open_told(&root);
+    assert!(told.contains("moved to"), "{told}");
+    assert_eq!(bodies(&store, "T", 0).len(), 1);
+    let aside = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path());
+    let aside = aside.into_iter().find(|path| path.to_string_lossy().contains("-set-aside-")).expect("the folder");
+    let names: Vec<_> = std::fs::read_dir(&aside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.len() > 10, "{names:?}");
+    let rest = names.iter().find(|name| name.to_string_lossy().starts_with("rest-of-")).expect("the rest");
+    let rest = std::fs::read(aside.join(rest)).unwrap();
+    assert!(bytes.windows(rest.len()).any(|window| window == rest));
+    send(&store, "T", 0, b"next", 50);
+    assert_eq!(bodies(&store, "T", 0).len(), 2);
+    die(store);
+    let (store, told) = open_told(&root);
+    assert!(!told.contains("moved to"), "{told}");
+    assert_eq!(bodies(&store, "T", 0).len(), 2);
+}
+
+#[test]
+fn many_queues_are_closed_at_once() {
+    let (_dir, root) = root();
+    let store = open(&root);
+    for queue in 0..200 {
+        send(&store, "T", queue, b"x", 1);
+    }
+    store.close(1).unwrap();
+    drop(store);
+    let (store, told) = open_told(&root);
+    assert!(told.contains("clean"), "{told}");
+    for queue in 0..200 {
+        assert_eq!(bodies(&store, "T", queue), ["x"]);
+    }
+}
+
 /// Java 4.9 on Java 17 does not open a store that has a log file behind the last record.
 #[test]
 fn a_kill_leaves_no_file_behind_the_end() {
