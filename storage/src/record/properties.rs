@@ -56,21 +56,30 @@ fn pieces(mut text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
         if text.is_empty() {
             return None;
         }
-        let mut name_end = None;
-        let mut end = text.len();
-        for (at, &byte) in text.iter().enumerate() {
-            if byte == NAME_END && name_end.is_none() {
-                name_end = Some(at);
-            } else if byte == PAIR_END {
-                end = at;
-                break;
-            }
-        }
+        let end = pair_end(text);
+        let name_end = text[..end].iter().position(|&byte| byte == NAME_END);
         let pair = name_end.filter(|&at| at > 0 && at + 1 < end).map(|at| (&text[..at], &text[at + 1..end]));
         let (bytes, rest) = text.split_at((end + 1).min(text.len()));
         text = rest;
         Some(Piece { bytes, pair })
     })
+}
+
+/// Place of the first 0x02, or the length. Eight bytes at a time: every message is searched several times.
+fn pair_end(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xFF;
+    const HIGHS: u64 = ONES << 7;
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let zero_if_end = u64::from_le_bytes(*word) ^ (ONES * PAIR_END as u64);
+        // The lowest bit set is that of the first zero byte; higher ones may be set falsely.
+        let ends = zero_if_end.wrapping_sub(ONES) & !zero_if_end & HIGHS;
+        if ends != 0 {
+            return index * 8 + ends.trailing_zeros() as usize / 8;
+        }
+    }
+    let at = rest.iter().position(|&byte| byte == PAIR_END);
+    words.len() * 8 + at.unwrap_or(rest.len())
 }
 
 /// Every pair a reader sees, in order, duplicates included.
