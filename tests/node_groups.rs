@@ -45,10 +45,8 @@ fn new_topics_in_one_pipeline_do_not_wait_for_each_other() {
     let Some(cluster) = Cluster::start("groups-topics") else { return };
     let mut wire = Wire::to(cluster.broker_address());
     wire.ask(&create_topic("known", 1)).ok();
-    let opaques: Vec<i32> = (0..150)
-        .map(|index| wire.send(&send(&format!("new{index}"), 0, b"x", "")))
-        .chain([0].map(|_| wire.send(&send("known", 0, b"x", ""))))
-        .collect();
+    let topics = (0..150).map(|index| format!("new{index}")).chain(["known".to_owned()]);
+    let opaques: Vec<i32> = topics.map(|topic| wire.send(&send(&topic, 0, b"x", ""))).collect();
     for opaque in opaques {
         wire.answer(opaque).ok();
     }
