@@ -182,6 +182,7 @@ fn main() -> ExitCode {
         eprintln!("cannot block signals: {error}");
         return ExitCode::from(255);
     }
+    say(&format!("ringmq {} (RocketMQ 4.9.7 protocol and store format)", env!("CARGO_PKG_VERSION")));
     for warning in warnings {
         say(&format!("WARNING {warning}"));
     }

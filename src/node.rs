@@ -133,7 +133,6 @@ impl Node {
     pub fn start(broker: Option<BrokerConfig>, namesrv: Option<NamesrvConfig>) -> Result<Node, StartError> {
         let features = probe()?;
         let mut lines = vec![
-            format!("ringmq {} (RocketMQ 4.9.7 protocol and store format)", env!("CARGO_PKG_VERSION")),
             format!("io_uring: {features}"),
         ];
         // Ports first: a port that is taken must not cost a recovery, and says it at once.

@@ -105,7 +105,7 @@ pub fn run(broker: &Broker, index: usize, moved: &dyn Fn()) {
                 // One more than the version, so that 0 means nothing at all.
                 server.known.store(version + 1, Ordering::Release);
                 if failed_before {
-                    tracing::info!(name_server = server.address, "registered again");
+                    tracing::info!(name_server = server.address, "registered");
                 }
                 failed_before = false;
                 moved();
