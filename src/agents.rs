@@ -1,8 +1,8 @@
 //! The background loops, each on a thread of its own.
 //!
 //! ```text
-//! flush    the log to the disk                   files    next log file, queue files, checkpoint
-//! commit   buffers of the pool to the log
+//! flush    the log to the disk                   files    next log file, queue files, checkpoint,
+//! commit   buffers of the pool to the log                 deletion of old files
 //! meta     topics.json, subscriptionGroup.json,  register one for each name server
 //!          changes of the configuration,
 //!          consumerOffset.json, counters
@@ -15,9 +15,11 @@ use crate::broker::Broker;
 use crate::broker::registration;
 use crate::broker::schedule::Deliverer;
 use crate::broker::transaction::Checker;
+use crate::broker::unconsumed;
 use crate::shard::Peers;
 use crate::{mono_ns, wall_ms};
 use ringmq_net::reactor::Now;
+use ringmq_storage::retention::Kept;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -64,6 +66,13 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinH
 
 impl Agents {
     pub fn start(broker: &Arc<Broker>, peers: &Arc<Peers>) -> io::Result<Agents> {
+        if broker.config.keep_unconsumed {
+            let weak = Arc::downgrade(broker);
+            broker.store.set_keeper(Box::new(move |_| match weak.upgrade() {
+                Some(broker) => unconsumed::kept(&broker),
+                None => Some(Kept { from: 0, who: "the broker is going".to_string() }),
+            }));
+        }
         let stopping = Arc::new(AtomicBool::new(false));
         let pause = Arc::new(Pause::default());
         let mut others = Vec::new();

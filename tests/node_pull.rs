@@ -30,7 +30,7 @@ fn fill(wire: &mut Wire, topic: &str, queue_id: i32, count: i64) {
     }
 }
 
-/// Fault 36, as far as nothing is deleted yet (min is 0).
+/// Fault 36 with min 0; above it: `node_retention`.
 #[test]
 fn every_answer_has_the_bounds_of_its_queue() {
     let Some((_cluster, mut wire)) = start("pull-bounds", &[]) else { return };

@@ -92,6 +92,7 @@ impl Live {
             tracing::info!(key, value, "configuration changed");
         }
         broker.store.set_keys(config.flush_keys());
+        broker.store.set_retention(config.retention_keys());
         self.sync_flush_timeout_ms.store(config.sync_flush_timeout_ms, Ordering::Relaxed);
         let is_moved = self.permission.swap(config.broker_permission, Ordering::Relaxed) != config.broker_permission;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);

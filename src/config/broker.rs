@@ -1,12 +1,13 @@
 //! What a broker can be told.
 
-use super::keys::{BROKER_BLOCKED, BROKER_RETENTION, BROKER_TUNING};
+use super::keys::{BROKER_BLOCKED, BROKER_TUNING};
 use super::limits::{Limits, SHARD_COUNT_MAX, default_shard_count};
 use super::machine::Machine;
-use super::setting::{DelayLevels, FlushDiskType, Text, settings};
+use super::setting::{DelayLevels, FlushDiskType, Hours, Text, settings};
 use super::{ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs};
 use ringmq_storage::flush::{FlushKeys, PoolSize, Promise};
 use ringmq_storage::index::IndexConfig;
+use ringmq_storage::retention::RetentionKeys;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,22 @@ settings! {
         consume_queue_flush_interval_ms: u32 = "flushIntervalConsumeQueue" plain, 1..=INT_MAX, |_| 1000;
         consume_queue_flush_thorough_interval_ms: u32 =
             "flushConsumeQueueThoroughInterval" plain, 1..=INT_MAX, |_| 60_000;
+        /// Local hours in which expired files are deleted.
+        delete_hours: Hours = "deleteWhen" important, (), |_| Hours(1 << 4);
+        /// From this age on, by its last write, a log file is expired.
+        reserved_hours: u32 = "fileReservedTime" important, 0..=1_000_000, |_| 72;
+        /// Percent of the disk: above it, expired files are deleted at any hour.
+        disk_ratio_max_percent: u8 = "diskMaxUsedSpaceRatio" plain, 10..=95, |_| 75;
+        /// Above it, files are deleted at any age, if that is allowed.
+        disk_ratio_force_percent: u8 = "diskSpaceCleanForciblyRatio" plain, 10..=85, |_| 85;
+        /// Above it, sends are refused.
+        disk_ratio_stop_percent: u8 = "diskSpaceWarningLevelRatio" plain, 10..=90, |_| 90;
+        clean_forcibly: bool = "cleanFileForciblyEnable" plain, (), |_| true;
+        clean_interval_ms: u32 = "cleanResourceInterval" plain, 100..=INT_MAX, |_| 10_000;
+        log_delete_interval_ms: u32 = "deleteCommitLogFilesInterval" plain, 0..=60_000, |_| 100;
+        queue_delete_interval_ms: u32 = "deleteConsumeQueueFilesInterval" plain, 0..=60_000, |_| 100;
+        /// Log files of one round.
+        delete_batch_max: u32 = "deleteFileBatchMax" plain, 1..=10_000, |_| 10;
         crc_check_on_recover: bool = "checkCRCOnRecover" plain, (), |_| true;
         index_enable: bool = "messageIndexEnable" plain, (), |_| true;
         index_slot_count: u32 = "maxHashSlotNum" plain, 1..=INT_MAX, |_| 5_000_000;
@@ -114,6 +131,8 @@ settings! {
         register_compressed: bool = "compressedRegister" plain, (), |_| false;
         idle_max_s: u32 = "serverChannelMaxIdleTimeSeconds" plain, 1..=86_400, |_| 120;
 
+        /// What a group that ever committed has not consumed is not deleted, however full the disk is.
+        keep_unconsumed: bool = "ringmq.retentionKeepUnconsumed" plain, (), |_| false;
         shard_count: u32 = "ringmq.shards" important, 1..=SHARD_COUNT_MAX,
             |machine| default_shard_count(machine.core_count, machine.memory_bytes);
         recv_buffer_bytes: u32 = "ringmq.recvBufferBytes" plain, 4096..=1_048_576, |_| 16_384;
@@ -140,11 +159,21 @@ const RUNNING: &[&str] = &[
     "flushConsumeQueueThoroughInterval",
     "syncFlushTimeout",
     "brokerPermission",
+    "deleteWhen",
+    "fileReservedTime",
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceCleanForciblyRatio",
+    "diskSpaceWarningLevelRatio",
+    "cleanFileForciblyEnable",
+    "cleanResourceInterval",
+    "deleteCommitLogFilesInterval",
+    "deleteConsumeQueueFilesInterval",
+    "deleteFileBatchMax",
 ];
 /// Where changes are kept when no file was given, below the store's root.
 const UPDATES_FILE: &str = "config/ringmq-broker.properties";
 
-const KNOWN: Known = Known { blocked: BROKER_BLOCKED, retention: BROKER_RETENTION, tuning: BROKER_TUNING };
+const KNOWN: Known = Known { blocked: BROKER_BLOCKED, tuning: BROKER_TUNING };
 
 impl BrokerConfig {
     /// # Errors
@@ -193,7 +222,7 @@ impl BrokerConfig {
                 return Err(UpdateError::NotWhileRunning { key });
             } else if let Some(blocked) = BROKER_BLOCKED.iter().find(|blocked| blocked.key == name) {
                 return Err(UpdateError::NotBuilt { key, value, instead: blocked.instead });
-            } else if BROKER_TUNING.contains(&name) || BROKER_RETENTION.contains(&name) {
+            } else if BROKER_TUNING.contains(&name) {
                 return Err(UpdateError::WithoutEffect { key });
             } else {
                 return Err(UpdateError::Unknown { key });
@@ -318,6 +347,22 @@ impl BrokerConfig {
         }
     }
 
+    /// When old files are deleted and when the disk is too full.
+    pub fn retention_keys(&self) -> RetentionKeys {
+        RetentionKeys {
+            interval_ms: u64::from(self.clean_interval_ms),
+            reserved_ms: u64::from(self.reserved_hours) * 3_600_000,
+            hours: self.delete_hours.0,
+            batch_max: self.delete_batch_max,
+            log_file_interval_ms: u64::from(self.log_delete_interval_ms),
+            queue_file_interval_ms: u64::from(self.queue_delete_interval_ms),
+            max_used_percent: self.disk_ratio_max_percent,
+            force_percent: self.disk_ratio_force_percent,
+            stop_percent: self.disk_ratio_stop_percent,
+            is_forced: self.clean_forcibly,
+        }
+    }
+
     pub fn index(&self) -> IndexConfig {
         IndexConfig {
             is_enabled: self.index_enable,
@@ -349,10 +394,7 @@ impl BrokerConfig {
 
     /// What is worth saying at start though every value is allowed.
     fn facts(&self, machine: &Machine) -> Vec<String> {
-        let mut facts = vec![
-            "nothing is deleted yet: the log grows until the disk is full, whatever fileReservedTime and deleteWhen say"
-                .to_string(),
-        ];
+        let mut facts = Vec::new();
         let ip: Option<IpAddr> = self.broker_ip1.parse().ok();
         if ip.is_some_and(|ip| ip.is_loopback()) && !self.bind_address.is_loopback() {
             facts.push(format!(
@@ -402,7 +444,7 @@ impl BrokerConfig {
 
     /// One line each, for the start.
     pub fn warnings(&self) -> Vec<String> {
-        self.notes.warnings(&[&BrokerConfig::names(), BROKER_RETENTION, BROKER_TUNING, &blocked_names(BROKER_BLOCKED)])
+        self.notes.warnings(&[&BrokerConfig::names(), BROKER_TUNING, &blocked_names(BROKER_BLOCKED)])
     }
 
     /// Every key that works with its value, and the values in force of features that are not built.
@@ -508,6 +550,17 @@ mod tests {
             ("flushDelayOffsetInterval", "10000"),
             ("serverChannelMaxIdleTimeSeconds", "120"),
             ("checkCRCOnRecover", "true"),
+            ("deleteWhen", "04"),
+            ("fileReservedTime", "72"),
+            ("diskMaxUsedSpaceRatio", "75"),
+            ("diskSpaceCleanForciblyRatio", "85"),
+            ("diskSpaceWarningLevelRatio", "90"),
+            ("cleanFileForciblyEnable", "true"),
+            ("cleanResourceInterval", "10000"),
+            ("deleteCommitLogFilesInterval", "100"),
+            ("deleteConsumeQueueFilesInterval", "100"),
+            ("deleteFileBatchMax", "10"),
+            ("ringmq.retentionKeepUnconsumed", "false"),
             ("brokerRole", "ASYNC_MASTER"),
             ("brokerId", "0"),
             ("ringmq.shards", "7"),
@@ -595,7 +648,7 @@ mod tests {
         let mut class: BTreeMap<&str, u32> = BTreeMap::new();
         let works = BrokerConfig::KEYS.iter().map(|(key, _)| *key);
         let others = BROKER_BLOCKED.iter().map(|blocked| blocked.key);
-        for key in works.chain(others).chain(BROKER_RETENTION.iter().copied()).chain(BROKER_TUNING.iter().copied()) {
+        for key in works.chain(others).chain(BROKER_TUNING.iter().copied()) {
             *class.entry(key).or_default() += 1;
         }
         let twice: Vec<_> = class.iter().filter(|(_, count)| **count != 1).collect();
@@ -650,6 +703,20 @@ mod tests {
     }
 
     #[test]
+    fn retention_is_tuned_as_in_java() {
+        assert_eq!(load("").unwrap().retention_keys(), RetentionKeys::default());
+        let config = load("deleteWhen=4; 16;04\nfileReservedTime=1").unwrap();
+        assert_eq!((config.retention_keys().hours, config.retention_keys().reserved_ms), (1 << 4 | 1 << 16, 3_600_000));
+        let shown: BTreeMap<String, String> = config.effective().into_iter().collect();
+        assert_eq!(shown["deleteWhen"], "04;16");
+        for text in ["deleteWhen=24", "deleteWhen=", "deleteWhen=4,5", "diskMaxUsedSpaceRatio=96"] {
+            refused(text);
+        }
+        let (updated, _) = config.updated(b"fileReservedTime=2\ndiskSpaceWarningLevelRatio=88").unwrap();
+        assert_eq!((updated.retention_keys().reserved_ms, updated.retention_keys().stop_percent), (7_200_000, 88));
+    }
+
+    #[test]
     fn the_modes_of_flushing_are_told_apart() {
         let small = "mappedFileSizeCommitLog=1048576\n";
         for (text, want) in [
@@ -683,11 +750,10 @@ mod tests {
             load("slaveTimeout=1\nenableCompaction=true\nslaveTimeout=2\nlistenport=1\nfoo=1\nfileReservedTime=48\n")
                 .unwrap();
         let warnings = config.warnings();
-        assert_eq!(warnings.len(), 3, "{warnings:?}");
-        assert!(warnings[0].starts_with("nothing is deleted yet"));
-        assert_eq!(warnings[1], "keys without effect yet: slaveTimeout, enableCompaction");
-        assert_eq!(warnings[2], "unknown keys, ignored: listenport (did you mean listenPort?), foo");
-        assert_eq!(load("").unwrap().warnings().len(), 1);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert_eq!(warnings[0], "keys without effect yet: slaveTimeout, enableCompaction");
+        assert_eq!(warnings[1], "unknown keys, ignored: listenport (did you mean listenPort?), foo");
+        assert_eq!(load("").unwrap().warnings().len(), 0);
     }
 
     #[test]
@@ -696,7 +762,7 @@ mod tests {
             let warnings = load(text).unwrap().warnings();
             assert!(warnings.iter().any(|line| line.contains(want)), "{text}: {warnings:?}");
         }
-        assert_eq!(load("brokerIP1=127.0.0.1\nbindAddress=127.0.0.1").unwrap().warnings().len(), 1);
+        assert_eq!(load("brokerIP1=127.0.0.1\nbindAddress=127.0.0.1").unwrap().warnings().len(), 0);
     }
 
     #[test]
@@ -736,8 +802,7 @@ mod tests {
         assert_eq!(config.broker_addr(), "127.0.0.1:10911");
         assert!(config.bind_address.is_loopback());
         assert_eq!(config.store_path_commit_log, Path::new("/s/commitlog"));
-        // Nothing to say but that nothing is deleted.
-        assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
+        assert_eq!(config.warnings().len(), 0, "{:?}", config.warnings());
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! ```text
 //! works      a field of BrokerConfig or NamesrvConfig                  bad value stops the start
 //! blocked    durability, role, security or visibility, not built yet   any value but the listed ones stops the start
-//! retention  what would delete old files; nothing is deleted yet       one warning, set or not
 //! tuning     sizes of pools and timers that have no effect here        one warning that names those that are set
 //! unknown    none of these                                             one warning that names them
 //! ```
@@ -123,26 +122,6 @@ pub const NAMESRV_BLOCKED: &[Blocked] = &[
 pub const TLS_PREFIX: &str = "tls.";
 pub const TLS: Blocked = blocked(TLS_PREFIX, &["false", "disabled", ""], NO_TLS);
 
-pub const BROKER_RETENTION: &[&str] = &[
-    "deleteWhen",
-    "fileReservedTime",
-    "cleanFileForciblyEnable",
-    "cleanResourceInterval",
-    "deleteCommitLogFilesInterval",
-    "deleteConsumeQueueFilesInterval",
-    "deleteFileBatchMax",
-    "destroyMapedFileIntervalForcibly",
-    "redeleteHangedFileInterval",
-    "diskMaxUsedSpaceRatio",
-    "diskSpaceCleanForciblyRatio",
-    "diskSpaceWarningLevelRatio",
-    "replicasPerDiskPartition",
-    "logicalDiskSpaceCleanForciblyThreshold",
-    "maxBatchDeleteFilesNum",
-    "correctLogicMinOffsetForceInterval",
-    "correctLogicMinOffsetSleepInterval",
-];
-
 pub const BROKER_TUNING: &[&str] = &[
     "accessMessageInMemoryHotRatio",
     "accountStatsEnable",
@@ -226,6 +205,8 @@ pub const BROKER_TUNING: &[&str] = &[
     "consumerOffsetUpdateVersionStep",
     "controllerAddr",
     "controllerHeartBeatTimeoutMills",
+    "correctLogicMinOffsetForceInterval",
+    "correctLogicMinOffsetSleepInterval",
     "dLegerGroup",
     "dLegerPeers",
     "dLegerSelfId",
@@ -233,6 +214,7 @@ pub const BROKER_TUNING: &[&str] = &[
     "debugLockEnable",
     "defaultPopShareQueueNum",
     "delayOffsetUpdateVersionStep",
+    "destroyMapedFileIntervalForcibly",
     "disableCallbackExecutor",
     "disableNettyWorkerGroup",
     "diskFallRecorded",
@@ -303,11 +285,13 @@ pub const BROKER_TUNING: &[&str] = &[
     "logicQueueForceSwapMapInterval",
     "logicQueueSwapMapInterval",
     "logicQueueSwapMapReserveFileNum",
+    "logicalDiskSpaceCleanForciblyThreshold",
     "mappedFileSizeConsumeQueueExt",
     "mappedFileSizeTimerLog",
     "mappedFileSwapEnable",
     "mapperFileSizeBatchConsumeQueue",
     "maxAsyncPutMessageRequests",
+    "maxBatchDeleteFilesNum",
     "maxChecksumRange",
     "maxConsumeQueueScan",
     "maxDelayTime",
@@ -382,6 +366,8 @@ pub const BROKER_TUNING: &[&str] = &[
     "recordGetMessageResult",
     "recoverConcurrently",
     "recoverThreadPoolNums",
+    "redeleteHangedFileInterval",
+    "replicasPerDiskPartition",
     "replyThreadPoolQueueCapacity",
     "retrieveMessageFromPopRetryTopicV1",
     "reviveAckWaitMs",

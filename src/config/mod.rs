@@ -145,7 +145,6 @@ fn near<'a>(key: &str, known: &[&[&'a str]]) -> Option<&'a str> {
 /// The kinds of keys that are known but do not work, for one of the two configurations.
 struct Known {
     blocked: &'static [Blocked],
-    retention: &'static [&'static str],
     tuning: &'static [&'static str],
 }
 
@@ -201,10 +200,6 @@ fn apply(
                 allowed,
             }),
             None => {
-                // Retention has a warning of its own, set or not.
-                if known.retention.contains(&key.as_str()) {
-                    continue;
-                }
                 let tuning = known.tuning.contains(&key.as_str());
                 let list = if tuning { &mut notes.without_effect } else { &mut notes.unknown };
                 if !list.contains(key) {

@@ -41,7 +41,7 @@ const BLACK_LIST: &[&str] = &["configBlackList", "configStorePath", "kvConfigPat
 /// Keys that are read once, at start.
 const START_ONLY: &[&str] = &["listenPort", "bindAddress", "serverChannelMaxIdleTimeSeconds"];
 
-const KNOWN: Known = Known { blocked: NAMESRV_BLOCKED, retention: &[], tuning: NAMESRV_TUNING };
+const KNOWN: Known = Known { blocked: NAMESRV_BLOCKED, tuning: NAMESRV_TUNING };
 
 impl NamesrvConfig {
     /// # Errors

@@ -116,6 +116,25 @@ impl Setting for DelayLevels {
     }
 }
 
+/// `deleteWhen`: hours of the day, bit h for hour h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hours(pub u32);
+
+impl Setting for Hours {
+    type Rule = ();
+    fn parse(text: &str, (): &()) -> Option<Hours> {
+        let hours = text.split(';').map(|hour| hour.trim().parse().ok().filter(|hour: &u32| *hour < 24));
+        hours.collect::<Option<Vec<u32>>>().map(|hours| Hours(hours.iter().fold(0, |bits, hour| bits | 1 << hour)))
+    }
+    fn allowed((): &()) -> String {
+        "hours from 00 to 23 separated by ;".to_string()
+    }
+    fn show(&self) -> String {
+        let hours = (0..24).filter(|hour| self.0 >> hour & 1 == 1);
+        hours.map(|hour| format!("{hour:02}")).collect::<Vec<String>>().join(";")
+    }
+}
+
 /// The shapes a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
