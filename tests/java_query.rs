@@ -40,7 +40,8 @@ fn send(client: Client, cluster: &Cluster, topic: &str, keys: &[&str]) -> Vec<Se
 }
 
 fn sent(key: &str, printed: &str) -> Sent {
-    let line = printed.lines().find_map(|line| line.split_once("SENT ")).unwrap_or_else(|| panic!("not sent: {printed}"));
+    let line =
+        printed.lines().find_map(|line| line.split_once("SENT ")).unwrap_or_else(|| panic!("not sent: {printed}"));
     let (unique_id, offset_id) = line.1.split_once(' ').expect("two ids");
     Sent { key: key.to_owned(), unique_id: unique_id.to_owned(), offset_id: offset_id.to_owned() }
 }
@@ -54,6 +55,7 @@ fn check(client: Client, java: Java, cluster: &Cluster, topic: &str, all: &[Sent
         commands.push(command);
         wanted.push(want.to_owned());
     };
+    ask(format!("@await {topic}"), "");
     for sent in all {
         let keys = sent.key.replace('+', " ");
         for key in keys.split(' ') {
@@ -128,7 +130,12 @@ fn java_5_finds_what_ringmq_indexed_and_back_after_a_kill() {
 /// index files roll.
 fn take_over(java: Java, by_kill: bool) {
     let Some(client) = Client::Java(java).ready() else { return };
-    let config = [("mappedFileSizeCommitLog", "4194304"), ("maxMessageSize", "1048576"), ("maxHashSlotNum", "100"), ("maxIndexNum", "300")];
+    let config = [
+        ("mappedFileSizeCommitLog", "4194304"),
+        ("maxMessageSize", "1048576"),
+        ("maxHashSlotNum", "100"),
+        ("maxIndexNum", "300"),
+    ];
     let Some(mut cluster) = Cluster::mixed_with("java-index", Maker::Ringmq, Maker::Ringmq, &config) else { return };
     let mut all = Vec::new();
     for round in 0..4 {
@@ -147,9 +154,11 @@ fn take_over(java: Java, by_kill: bool) {
         cluster.hand_over(if round % 2 == 0 { Maker::Java(java) } else { Maker::Ringmq });
         cluster.start_again();
         check(client, java, &cluster, "both", &all);
-        let keys: Vec<String> = (0..=round).map(|round| format!("queryMsgByKey -t both -k key-{}", 200 * round + 7)).collect();
+        let keys: Vec<String> =
+            (0..=round).map(|round| format!("queryMsgByKey -t both -k key-{}", 200 * round + 7)).collect();
         for (command, printed) in keys.iter().zip(mqadmin(client, &cluster, &keys)) {
-            let rows = printed.lines().skip(1).filter(|line| line.split_whitespace().count() == 3 && !line.contains('#'));
+            let rows =
+                printed.lines().skip(1).filter(|line| line.split_whitespace().count() == 3 && !line.contains('#'));
             assert_eq!(rows.count(), 1, "{command}:\n{printed}");
         }
     }

@@ -34,7 +34,8 @@ pub fn by_key(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     });
     if found.records.is_empty() {
         return Err(if found.is_cut {
-            let remark = "the search was given up among too many messages with other keys or times; narrow the time span";
+            let remark =
+                "the search was given up among too many messages with other keys or times; narrow the time span";
             Refusal::new(response::SYSTEM_ERROR, remark)
         } else {
             Refusal::new(response::QUERY_NOT_FOUND, "can not find message, maybe time range not correct")

@@ -32,7 +32,9 @@ fn fill(store: &Store, with_keys: bool) {
     let mut batch = AppendBatch::default();
     for number in 0..COUNT {
         let keys = if with_keys { format!("KEYS\x01order-{number}\x02") } else { String::new() };
-        let text = format!("{keys}UNIQ_KEY\x017F000001295E5FFD2B2795BE{number:08X}\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster");
+        let text = format!(
+            "{keys}UNIQ_KEY\x017F000001295E5FFD2B2795BE{number:08X}\x02TAGS\x01TagA\x02CLUSTER\x01DefaultCluster"
+        );
         let record = NewRecord {
             topic: "TopicOfTheBench",
             queue_id: 0,
@@ -93,7 +95,8 @@ fn main() {
             for number in (0..COUNT).step_by(1000) {
                 let key = format!("7F000001295E5FFD2B2795BE{number:08X}");
                 let (topic, count_max, begin_ms, end_ms) = ("TopicOfTheBench", 32, 0, i64::MAX);
-                let found = store.find_by_key(&KeyQuery { topic, key: &key, is_unique: true, count_max, begin_ms, end_ms });
+                let found =
+                    store.find_by_key(&KeyQuery { topic, key: &key, is_unique: true, count_max, begin_ms, end_ms });
                 assert_eq!(found.records.len(), 1);
             }
             let query = (cpu_ns() - began) as f64 / (COUNT / 1000) as f64;

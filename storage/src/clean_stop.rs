@@ -76,7 +76,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = || CleanStop::read(&RealDisk, dir.path()).unwrap();
         assert_eq!(read(), None);
-        let stop = CleanStop { log_end: 5, tally: Tally::of([0, 3, 4, 0].into_iter()), index: IndexEnd { built: 5, item_count: 9 } };
+        let stop = CleanStop {
+            log_end: 5,
+            tally: Tally::of([0, 3, 4, 0].into_iter()),
+            index: IndexEnd { built: 5, item_count: 9 },
+        };
         assert_eq!(stop.tally, Tally { queue_count: 2, max_sum: 7 });
         stop.write(&RealDisk, dir.path()).unwrap();
         assert_eq!(read(), Some(stop));

@@ -732,8 +732,7 @@ impl Index {
         let hash = item_hash(java_hash_on(prefix, query.key.as_bytes()));
         let mut state = self.lock();
         self.build_for_query(log, &mut state);
-        let mut files: Vec<_> =
-            state.full.iter().map(|(file, header)| (Arc::clone(file), *header, None)).collect();
+        let mut files: Vec<_> = state.full.iter().map(|(file, header)| (Arc::clone(file), *header, None)).collect();
         if let Some(active) = &mut state.active {
             let newest = active.newest(hash).unwrap_or_else(|e| told(&active.file, &e));
             files.push((Arc::clone(&active.file), active.header, Some(newest)));

@@ -30,4 +30,6 @@ mod transient_pool;
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
+mod index_tests;
+#[cfg(test)]
 mod promise_tests;

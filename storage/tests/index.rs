@@ -300,7 +300,13 @@ fn files_roll_and_stay_in_order() {
     let store = open(temp.path());
     let mut sent = Vec::new();
     for step in 0..1000u64 {
-        sent.push(put(&store, "T", &format!("KEYS\x01all k{step} x{}\x02UNIQ_KEY\x01u{step}", step % 7), "b", 1000 + step));
+        sent.push(put(
+            &store,
+            "T",
+            &format!("KEYS\x01all k{step} x{}\x02UNIQ_KEY\x01u{step}", step % 7),
+            "b",
+            1000 + step,
+        ));
         if step % 50 == 0 {
             settle(&store, 1000 + step);
         }
@@ -451,7 +457,8 @@ fn odd_files_are_passed_over() {
     store.close(1).unwrap();
     assert_eq!(std::fs::read(files(&root)[0].as_path()).unwrap(), before[0]);
     // With other sizes nothing of it can be read, and a new file begins behind the others.
-    let other = StoreConfig { index: IndexConfig { is_enabled: true, slot_count: 10, item_count: 50 }, ..config(&root) };
+    let other =
+        StoreConfig { index: IndexConfig { is_enabled: true, slot_count: 10, item_count: 50 }, ..config(&root) };
     let (store, report) = Store::open(other, 1).unwrap();
     assert!(report.lines.join("\n").contains("another maxHashSlotNum"));
     settle(&store, 1_796_003_800_000);

@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_hash_goes_on_where_another_ended() {
-        for text in ["", "a", "topic#key", "polygenelubricants", "标签-雪 and more", "\u{1F600}\u{1F600}xyz0123456789"] {
+        for text in ["", "a", "topic#key", "polygenelubricants", "标签-雪 and more", "\u{1F600}\u{1F600}xyz0123456789"]
+        {
             for at in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
                 let (begin, rest) = text.split_at(at);
                 assert_eq!(java_hash_on(java_hash(begin), rest.as_bytes()), java_hash(text), "{text} at {at}");

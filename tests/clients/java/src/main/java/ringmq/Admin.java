@@ -18,7 +18,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * them, and G stays online until the end, so that the progress commands have something to show. {@code @send T K} sends
  * one message with keys K (a {@code +} stands for a blank) and prints {@code SENT unique-id offset-id};
  * {@code @traced T K} does the same and lets the client write its trace. {@code @view T I} prints {@code VIEWED keys}
- * of the message with that id of either kind: the tool's own queryMsgByUniqueKey works once in a process.
+ * of the message with that id of either kind: the tool's own queryMsgByUniqueKey works once in a process. {@code @await T} waits for a route: a broker
+ * of 5.x says that it is ready before it registers.
  */
 final class Admin {
     static Result run(Clients.Args args) throws Exception {
@@ -43,6 +44,8 @@ final class Admin {
                     producer.start();
                     send(producer, command[1], command[2]);
                     producer.shutdown(); // the trace leaves at the latest here
+                } else if (command[0].equals("@await")) {
+                    Time.await("a route for " + command[1], () -> cluster.queueCount(command[1]) > 0);
                 } else if (command[0].equals("@view")) {
                     System.out.println("VIEWED " + cluster.admin.viewMessage(command[1], command[2]).getKeys());
                 } else {
