@@ -19,7 +19,7 @@ use ringmq_net::protocol::body::heartbeat::{
 use ringmq_net::protocol::body::stats::{Connection, ConsumerConnection, ConsumerIdList, ProducerConnection};
 use ringmq_net::protocol::codes::{language, response, version};
 use ringmq_net::protocol::headers::admin::{
-    ConsumerConnectionHeader, ConsumerRunningInfoHeader, ProducerConnectionHeader,
+    ConsumeDirectlyHeader, ConsumerConnectionHeader, ConsumerRunningInfoHeader, ProducerConnectionHeader,
 };
 use ringmq_net::protocol::headers::client::{ConsumerListHeader, UnregisterClientHeader};
 use ringmq_net::reactor::Now;
@@ -103,6 +103,8 @@ impl ConsumerGroup {
 struct State {
     consumers: HashMap<String, ConsumerGroup>,
     producers: HashMap<String, HashMap<Channel, Client>>,
+    /// Where each client that produces is, by its id.
+    producer_ids: HashMap<Arc<str>, Channel>,
     /// The groups of each channel, consumers' and producers'.
     channels: HashMap<Channel, (BTreeSet<String>, BTreeSet<String>)>,
 }
@@ -123,8 +125,15 @@ impl State {
     }
 
     fn leave_producers(&mut self, channel: Channel, group: &str) {
+        let is_in_another =
+            self.channels.get(&channel).is_some_and(|groups| groups.1.iter().any(|other| other != group));
         if let Some(members) = self.producers.get_mut(group) {
-            members.remove(&channel);
+            if let Some(client) = members.remove(&channel)
+                && !is_in_another
+                && self.producer_ids.get(&client.id) == Some(&channel)
+            {
+                self.producer_ids.remove(&client.id);
+            }
             if members.is_empty() {
                 self.producers.remove(group);
             }
@@ -172,6 +181,17 @@ impl Clients {
         let state = self.read();
         let groups = state.consumers.iter().filter(|(_, group)| group.subscriptions.contains_key(topic));
         groups.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The connection of a client that produces.
+    pub fn producer_of_client(&self, client_id: &str) -> Option<Channel> {
+        self.read().producer_ids.get(client_id).copied()
+    }
+
+    /// The connections of an online group.
+    pub fn consumers(&self, group: &str) -> Vec<Channel> {
+        let state = self.read();
+        state.consumers.get(group).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
     }
 
     /// A producer of the group, another one for each `pick`.
@@ -291,6 +311,7 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
     for producer in &data.producer_data_set {
         let members = state.producers.entry(producer.group_name.clone()).or_default();
         members.insert(request.channel, client.clone());
+        state.producer_ids.insert(Arc::clone(&client.id), request.channel);
         let groups = state.channels.entry(request.channel).or_default();
         groups.1.insert(producer.group_name.clone());
     }
@@ -420,7 +441,32 @@ pub fn producer_connections(broker: &Broker, request: &Request<'_, '_>) -> Resul
 /// GET_CONSUMER_RUNNING_INFO (307): the client knows, so it is asked.
 pub fn running_info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ConsumerRunningInfoHeader::parse(&request.command.ext)?;
-    let (group, id) = (header.consumer_group, header.client_id);
+    let channel = asked_member(broker, request, header.consumer_group, header.client_id)?;
+    Ok(Answer::after(After::Forwarded(channel)))
+}
+
+/// CONSUME_MESSAGE_DIRECTLY (309): a client is given a message and says what its listener said.
+pub fn consume_directly(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = ConsumeDirectlyHeader::parse(&request.command.ext)?;
+    let channel = asked_member(broker, request, header.consumer_group, header.client_id.unwrap_or(""))?;
+    let id = header.msg_id.unwrap_or("");
+    // 16 or 28 bytes in hex, the last 8 of them the log offset.
+    let offset = (matches!(id.len(), 32 | 56) && id.is_ascii())
+        .then(|| u64::from_str_radix(&id[id.len() - 16..], 16).ok())
+        .flatten()
+        .ok_or_else(|| Refusal::invalid(format!("msgId '{}' is no id of a stored message", super::shown(id))))?;
+    let record = broker.store.record_at(offset).ok_or_else(|| {
+        Refusal::new(response::SYSTEM_ERROR, format!("can not find message by the offset, {offset}"))
+    })?;
+    Ok(Answer {
+        body: record.to_vec(),
+        ext: vec![("brokerName", broker.config.broker_name.clone())],
+        ..Answer::after(After::Forwarded(channel))
+    })
+}
+
+/// The connection of a member that is asked on behalf of somebody.
+fn asked_member(broker: &Broker, request: &Request<'_, '_>, group: &str, id: &str) -> Result<Channel, Refusal> {
     let state = broker.clients.read();
     let members = state.consumers.get(group).map(|group| &group.members);
     let Some((channel, client)) = members.into_iter().flatten().find(|(_, client)| &*client.id == id) else {
@@ -435,7 +481,7 @@ pub fn running_info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer
     if request.command.is_oneway() {
         return Err(unsupported(request.command.code));
     }
-    Ok(Answer::after(After::Forwarded(*channel)))
+    Ok(*channel)
 }
 
 #[cfg(test)]

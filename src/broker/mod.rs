@@ -26,12 +26,15 @@ pub mod persist;
 pub mod pull;
 pub mod query;
 pub mod registration;
+pub mod reply;
+pub mod reset;
 pub mod retry;
 pub mod schedule;
 pub mod send;
 pub mod stats;
 pub mod topics;
 pub mod transaction;
+pub mod unconsumed;
 
 use crate::config::BrokerConfig;
 use clients::Clients;
@@ -48,6 +51,7 @@ use ringmq_net::reactor::{ConnId, Now};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::RecordLimits;
 use ringmq_storage::store::Store;
+use reset::Reset;
 use schedule::Schedule;
 use stats::Stats;
 use std::net::SocketAddr;
@@ -173,6 +177,8 @@ pub enum PushWhat {
     ConsumerIdsChanged { group: Arc<str> },
     /// CHECK_TRANSACTION_STATE (39): what became of the transaction of this half message?
     CheckTransaction(Box<Question>),
+    /// RESET_CONSUMER_CLIENT_OFFSET (220): go on from these offsets.
+    ResetOffset(Arc<Reset>),
 }
 
 pub struct Broker {
@@ -304,6 +310,9 @@ impl Broker {
             request::GET_MAX_OFFSET => offsets::max(self, request),
             request::GET_MIN_OFFSET => offsets::min(self, request),
             request::GET_EARLIEST_MSG_STORETIME => offsets::earliest_store_time(self, request),
+            request::INVOKE_BROKER_TO_RESET_OFFSET => reset::reset(self, request, pushes),
+            request::CLONE_GROUP_OFFSET => reset::clone(self, request),
+            request::CONSUME_MESSAGE_DIRECTLY => clients::consume_directly(self, request),
             request::LOCK_BATCH_MQ => orders::lock(self, request),
             request::UNLOCK_BATCH_MQ => orders::unlock(self, request),
             request::GET_ALL_DELAY_OFFSET => Ok(Answer::body(self.schedule.to_json())),
@@ -327,6 +336,14 @@ impl Broker {
             request::DELETE_SUBSCRIPTIONGROUP => groups::delete(self, request),
             request::UPDATE_BROKER_CONFIG => live::update(self, request),
             request::GET_BROKER_CONFIG => live::show(self),
+            request::DELETE_EXPIRED_COMMITLOG => {
+                self.store.clean_log();
+                Ok(Answer::empty())
+            }
+            request::CLEAN_EXPIRED_CONSUMEQUEUE => {
+                self.store.clean_queues();
+                Ok(Answer::empty())
+            }
             request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request),
             request::GET_TOPIC_STATS_INFO => admin::tables::topic_stats(self, request),
             request::GET_CONSUME_STATS => admin::tables::consume_stats(self, request),
