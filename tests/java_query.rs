@@ -81,7 +81,7 @@ fn check(client: Client, java: Java, cluster: &Cluster, topic: &str, all: &[Sent
 fn queries(java: Java) {
     let Some(client) = Client::Java(java).ready() else { return };
     let Some(cluster) = Cluster::start_with("java-query", &[("traceTopicEnable", "true")]) else { return };
-    let make = [format!("updateTopic -c {CLUSTER_NAME} -t found -r 4 -w 4")];
+    let make = [format!("updateTopic -c {CLUSTER_NAME} -t found -r 1 -w 1")];
     mqadmin(client, &cluster, &make);
     let all = send(client, &cluster, "found", &["one", "first+second+third", "one", "AaAa", "BBBB", "AaBB"]);
     check(client, java, &cluster, "found", &all);
@@ -95,12 +95,14 @@ fn queries(java: Java) {
             "queryMsgByKey -t found -k nobody".to_owned(),
             format!("queryMsgByUniqueKey -t found -i {}", one.unique_id.replace('0', "1")),
             "@traced found followed".to_owned(),
+            format!("queryCq -t found -q 0 -i 0 -c 10 -b {}", cluster.broker_address()),
         ],
     );
     assert!(printed[0].contains(&all[0].unique_id) && printed[0].contains(&all[2].unique_id), "{}", printed[0]);
     assert!(!printed[1].contains(&all[3].unique_id) && !printed[1].contains(&all[4].unique_id), "{}", printed[1]);
     assert!(printed[2].contains("CODE: 208") || printed[2].contains("no message"), "{}", printed[2]);
     assert!(printed[3].contains("CODE: 208") || printed[3].contains("no message"), "{}", printed[3]);
+    assert!(!printed[5].contains("Exception") && printed[5].contains("physicOffset"), "{}", printed[5]);
     let traced = sent("followed", &printed[4]);
     let printed = mqadmin(client, &cluster, &[format!("queryMsgTraceById -i {}", traced.unique_id)]);
     assert!(printed[0].contains("Pub") && printed[0].contains("success"), "{}", printed[0]);

@@ -110,6 +110,35 @@ fn colliding_strangers_are_never_returned() {
 }
 
 #[test]
+fn the_entries_of_a_queue() {
+    let Some((_cluster, mut wire)) = start("query-queue") else { return };
+    for number in 0..5 {
+        wire.ask(&send("AaTopic", 1, b"body", &format!("TAGS\u{1}t{number}"))).ok();
+    }
+    let dump = |index: i64, count: i64| {
+        Ask::new(321).field("topic", "AaTopic").field("queueId", 1).field("index", index).field("count", count)
+    };
+    let body = |told: &Told| serde_json::from_slice::<serde_json::Value>(&told.body).expect("JSON");
+    let told = body(&wire.ask(&dump(1, 3)).ok());
+    assert_eq!((&told["minQueueIndex"], &told["maxQueueIndex"]), (&0.into(), &5.into()));
+    let entries = told["queueData"].as_array().expect("entries");
+    assert_eq!(entries.len(), 3);
+    for (entry, number) in entries.iter().zip(1..) {
+        assert_eq!(entry["tagsCode"], support::wire::java_hash(&format!("t{number}")));
+        assert_eq!(entry["eval"], true);
+        let record = wire.ask(&Ask::new(33).field("offset", &entry["physicOffset"])).ok();
+        assert_eq!(entry["physicSize"], record.body.len());
+    }
+    let told = body(&wire.ask(&dump(0, 1).field("consumerGroup", "g")).ok());
+    assert_eq!(told["filterData"], "g@AaTopic is not online!");
+    assert_eq!(body(&wire.ask(&dump(0, -1)).ok())["queueData"].as_array().map(Vec::len), Some(0));
+    for ask in [dump(5, 1), dump(-1, 1), dump(0, 1).field("queueId", 7), dump(0, 1).field("topic", "nowhere")] {
+        let told = wire.ask(&ask);
+        assert!(told.code == 1 && told.remark.contains("is not exist!"), "{told:?}");
+    }
+}
+
+#[test]
 fn by_offset() {
     let Some((_cluster, mut wire)) = start("query-offset") else { return };
     wire.ask(&send("T", 0, b"wanted", "KEYS\u{1}wanted")).ok();

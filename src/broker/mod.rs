@@ -319,6 +319,7 @@ impl Broker {
             request::GET_ALL_CONSUMER_OFFSET => Ok(Answer::body(self.offsets.to_json())),
             request::QUERY_MESSAGE => query::by_key(self, request),
             request::VIEW_MESSAGE_BY_ID => query::view(self, request),
+            request::QUERY_CONSUME_QUEUE => query::queue_entries(self, request),
             request::HEART_BEAT => clients::heartbeat(self, request, pushes),
             request::UNREGISTER_CLIENT => clients::unregister(self, request, pushes),
             request::GET_CONSUMER_LIST_BY_GROUP => clients::consumer_list(self, request),

@@ -10,10 +10,12 @@
 //! `maxNum`; here only those are counted that carry the key.
 //! Source: QueryMessageProcessor.java, AdminBrokerProcessor.queryConsumeQueue (4.9.7, 5.3.3).
 
-use super::{Answer, Broker, Refusal, Request};
+use super::{Answer, Broker, Refusal, Request, shown};
 use ringmq_net::protocol::codes::response;
-use ringmq_net::protocol::headers::query::{QueryMessageHeader, ViewMessageHeader};
+use ringmq_net::protocol::headers::query::{QueryConsumeQueueHeader, QueryMessageHeader, ViewMessageHeader};
+use ringmq_storage::consume_queue::Entry;
 use ringmq_storage::index::KeyQuery;
+use serde_json::json;
 
 /// QUERY_MESSAGE (12).
 pub fn by_key(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
@@ -62,4 +64,48 @@ pub fn view(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusa
             Err(Refusal::new(response::SYSTEM_ERROR, remark))
         }
     }
+}
+
+/// Entries in one answer.
+const QUEUE_ENTRIES_MAX: usize = 1024;
+
+/// QUERY_CONSUME_QUEUE (321).
+pub fn queue_entries(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = QueryConsumeQueueHeader::parse(&request.command.ext)?;
+    let (topic, queue_id) = (header.topic, header.queue_id);
+    let Some(queue) = broker.store.queue(topic, queue_id) else {
+        return Err(Refusal::new(response::SYSTEM_ERROR, format!("{queue_id}@{} is not exist!", shown(topic))));
+    };
+    let (min, max) = (queue.min(), queue.max());
+    let index = u64::try_from(header.index).ok().filter(|index| (min..max).contains(index));
+    let Some(index) = index else {
+        let remark = format!("Index {} of {queue_id}@{topic} is not exist!", header.index);
+        return Err(Refusal::new(response::SYSTEM_ERROR, remark));
+    };
+    let mut entries = Vec::new();
+    let count = usize::try_from(header.count).unwrap_or(0).min(QUEUE_ENTRIES_MAX);
+    queue.read(index, count, &mut entries).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+    let mut body = json!({"maxQueueIndex": max, "minQueueIndex": min});
+    let mut filter = None;
+    if let Some(group) = header.consumer_group {
+        match broker.clients.subscription(group, topic) {
+            Ok((subscription, _)) => {
+                body["subscriptionData"] = json!(subscription.data);
+                body["filterData"] = json!("null");
+                filter = Some(subscription.filter.clone());
+            }
+            Err(_) => body["filterData"] = json!(format!("{}@{topic} is not online!", shown(group))),
+        }
+    }
+    let entry = |entry: &Entry| {
+        let is_passed = filter.as_ref().is_none_or(|filter| filter.accepts(entry.tags_code));
+        json!({
+            "eval": is_passed,
+            "physicOffset": entry.log_offset,
+            "physicSize": entry.record_bytes,
+            "tagsCode": entry.tags_code,
+        })
+    };
+    body["queueData"] = entries.iter().map(entry).collect();
+    Ok(Answer::body(body.to_string().into_bytes()))
 }
