@@ -69,3 +69,19 @@ fn transactions(java: Java) {
     let Some(cluster) = Cluster::start_with("java-transactions", &quick) else { return };
     println!("{}", client.run(&cluster, "transactions", &["--topic", "transactions", "--group", "transactions"]));
 }
+
+#[test]
+fn java_4_requests_are_answered_and_offsets_moved() {
+    replies(Java::V4);
+}
+
+#[test]
+fn java_5_requests_are_answered_and_offsets_moved() {
+    replies(Java::V5);
+}
+
+fn replies(java: Java) {
+    let Some(client) = Client::Java(java).ready() else { return };
+    let Some(cluster) = Cluster::start("java-replies") else { return };
+    println!("{}", client.run(&cluster, "replies", &["--topic", "replies", "--group", "replies"]));
+}

@@ -45,8 +45,6 @@ pub const GIVE_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 const GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// All half messages are in one queue, as in Java.
 const QUEUE_ID: i32 = 0;
-/// `fileReservedTime`: Java's retention would remove the record.
-const AGE_MS_MAX: u64 = 72 * 3_600_000;
 const TICK_MS: u64 = 1000;
 /// While a round of checks goes on.
 const ROUND_TICK_MS: u64 = 100;
@@ -317,8 +315,10 @@ fn each_record(
 
 /// Half messages that an op record ends: one of 4.9, a comma-terminated list of 5.x.
 fn ended_by(record: Option<&Record<'_>>) -> Vec<u64> {
-    let Some(record) = record else { return Vec::new() };
-    let text = std::str::from_utf8(record.body).unwrap_or("");
+    record.map(|record| ended_by_text(&String::from_utf8_lossy(record.body))).unwrap_or_default()
+}
+
+fn ended_by_text(text: &str) -> Vec<u64> {
     text.split(',').filter_map(|number| number.trim().parse().ok()).collect()
 }
 
@@ -515,7 +515,7 @@ impl Checker {
             count += 1;
             let age_ms = now.wall_ms.saturating_sub(half.since_ms);
             if half.check_count >= broker.config.transaction_check_max
-                || age_ms > AGE_MS_MAX
+                || age_ms > u64::from(broker.config.reserved_hours) * 3_600_000
             {
                 self.give_up(broker, &record, half, now);
                 continue;
@@ -633,4 +633,95 @@ fn readdressed(record: &Record<'_>, topic: &str, queue_id: i32, text: &[u8]) -> 
     out[..4].copy_from_slice(&total.to_be_bytes());
     out[12..16].copy_from_slice(&queue_id.to_be_bytes());
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn half(since_ms: u64) -> Half {
+        Half { log_offset: since_ms * 100, since_ms, immunity_ms: None, check_count: 0 }
+    }
+
+    #[test]
+    fn a_half_message_ends_once_whoever_comes_first() {
+        let mut state = State::default();
+        // Ended before the agent has read it, while it reads it, and after.
+        assert!(state.begin(0, 0));
+        assert!(!state.begin(0, 0));
+        state.finish(0, Some(0));
+        assert!(!state.begin(0, 1));
+        assert!(state.begin(1, 1));
+        state.read(0, Some(half(0)));
+        state.read(1, Some(half(1)));
+        state.read(2, Some(half(2)));
+        state.read(3, None);
+        assert_eq!(state.open.keys().copied().collect::<Vec<_>>(), [2]);
+        assert!(!state.begin(1, 1));
+        state.finish(1, Some(1));
+        assert!(!state.begin(0, 2) && !state.begin(1, 2) && !state.begin(3, 2));
+        assert!(state.begin(2, 2));
+        // The append failed: it is open as before.
+        state.abort(2);
+        assert_eq!(state.open.get(&2), Some(&half(2)));
+        assert!(state.begin(2, 2));
+        state.finish(2, Some(2));
+        assert!(state.open.is_empty() && state.ended.is_empty() && state.ending.is_empty());
+    }
+
+    #[test]
+    fn an_end_that_failed_before_the_agent_came_leaves_it_open() {
+        let mut state = State::default();
+        assert!(state.begin(0, 0));
+        state.abort(0);
+        state.read(0, Some(half(0)));
+        assert!(state.open.contains_key(&0));
+        assert!(state.begin(1, 0));
+        state.read(1, Some(half(1)));
+        state.abort(1);
+        assert!(state.open.contains_key(&1));
+    }
+
+    #[test]
+    fn progress_never_passes_what_a_start_must_see_again() {
+        let mut state = State::default();
+        (0..4).for_each(|offset| state.read(offset, Some(half(offset))));
+        assert_eq!((state.half_progress(), state.op_progress(0)), (0, 0));
+        for (offset, op) in [(0, 0), (2, 1)] {
+            assert!(state.begin(offset, op));
+            state.finish(offset, Some(op));
+        }
+        assert_eq!(state.half_progress(), 1);
+        // The op record of 2 is needed while 1 is open; progress counts them by the thousand.
+        assert_eq!(state.op_progress(1), 0);
+        assert!(state.begin(1, 2));
+        assert_eq!(state.half_progress(), 1, "its end is under way");
+        state.finish(1, None);
+        assert_eq!(state.half_progress(), 1, "its op record is missing");
+        state.op_missing.clear();
+        state.note_op(2, 1);
+        assert_eq!((state.half_progress(), state.op_progress(3)), (3, 3));
+        assert!(state.begin(3, 3));
+        state.note_op(3, 9);
+        assert_eq!(state.op_progress(20), 3, "an op record may be on its way below");
+        state.finish(3, Some(4));
+        assert_eq!((state.half_progress(), state.op_progress(20)), (4, 5));
+    }
+
+    #[test]
+    fn due_is_what_waited_for_its_own_time() {
+        let immune = |ms| Half { immunity_ms: Some(ms), ..half(10_000) };
+        let open = BTreeMap::from([(0, half(10_000)), (1, half(12_000)), (2, immune(1_000)), (3, immune(9_000))]);
+        // now, due: the time-out is 6 s; a store time that is still to come means that the clock was set back
+        for (now, want) in [(10_500, &[1][..]), (11_000, &[1, 2]), (12_000, &[2]), (16_000, &[0, 2]), (19_000, &[0, 1, 2, 3])] {
+            assert_eq!(due(&open, now, 6_000), want, "{now}");
+        }
+    }
+
+    #[test]
+    fn op_records_of_both_generations_are_read() {
+        for (body, want) in [("7", &[7][..]), ("1,2,", &[1, 2]), ("", &[]), ("x,3", &[3])] {
+            assert_eq!(ended_by_text(body), want, "{body}");
+        }
+    }
 }

@@ -1,7 +1,9 @@
 package ringmq;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -109,6 +111,14 @@ final class Cluster implements AutoCloseable {
                 queues.add(queue.getQueueId());
             }
         }
+        return queues;
+    }
+
+    /** The same queues as {@link #owned}. */
+    @SuppressWarnings("deprecation")
+    static Set<MessageQueue> queues(DefaultMQPushConsumer consumer, String topic) {
+        Set<MessageQueue> queues = new HashSet<>(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
+        queues.removeIf(queue -> !queue.getTopic().equals(topic));
         return queues;
     }
 

@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -278,6 +279,87 @@ final class Messaging {
                 .expect("wrong", wrong.get(), 0)
                 .expect("checked", checks.size(), (count + 1) / 2)
                 .expect("odd_checks", unasked, 0);
+        }
+    }
+
+    /** Requests between clients, offsets that an operator moves and copies, a message that a client is given directly. */
+    static Result replies(Clients.Args args) throws Exception {
+        String topic = args.text("topic");
+        String group = args.text("group");
+        int count = 50;
+        AtomicInteger wrong = new AtomicInteger();
+        AtomicInteger consumed = new AtomicInteger();
+        AtomicInteger answered = new AtomicInteger();
+        try (Cluster cluster = new Cluster(args.namesrv())) {
+            cluster.createTopic(topic, 4);
+            DefaultMQProducer answers = cluster.producer(group + "-answers");
+            DefaultMQPushConsumer consumer = cluster.consumer(group, topic, "*", 4, message -> {
+                consumed.incrementAndGet();
+                if (message.getProperty(MessageConst.PROPERTY_MESSAGE_REPLY_TO_CLIENT) == null) {
+                    return;
+                }
+                try {
+                    byte[] body = Payload.text("answer to " + new String(message.getBody()));
+                    answers.send(org.apache.rocketmq.client.utils.MessageUtil.createReplyMessage(message, body), 30_000);
+                } catch (Exception error) {
+                    error.printStackTrace();
+                    wrong.incrementAndGet();
+                }
+            });
+            DefaultMQProducer asker = new DefaultMQProducer(group + "-asker");
+            asker.setNamesrvAddr(cluster.namesrv);
+            asker.setInstanceName("asker-" + System.nanoTime());
+            asker.setHeartbeatBrokerInterval(500);
+            asker.start();
+            cluster.closes(asker::shutdown);
+            // A reply finds its way by the asker's heartbeat, which may be later than the first request.
+            asker.send(new Message(topic + "-first", Payload.text("where are the brokers?")));
+            Time.await("the asker to be known", () -> isKnown(cluster, group + "-asker", topic + "-first"));
+            for (int i = 0; i < count; i++) {
+                String want = "answer to question " + i;
+                // The client 5.3.3 takes a sent request for an answered one: its blocking call returns at once, its
+                // callback is told nothing first and the answer later.
+                asker.request(new Message(topic, Payload.text("question " + i)), new RequestCallback() {
+                    @Override
+                    public void onSuccess(Message answer) {
+                        if (answer != null) {
+                            answered.addAndGet(new String(answer.getBody()).equals(want) ? 1 : 0);
+                        }
+                    }
+
+                    @Override
+                    public void onException(Throwable error) {
+                        error.printStackTrace();
+                        wrong.incrementAndGet();
+                    }
+                }, 30_000);
+            }
+            Time.await("all answers", () -> answered.get() == count);
+
+            // A message once more, by hand.
+            var sent = asker.send(new Message(topic, Payload.text("by hand")));
+            Time.await("the message", () -> consumed.get() == count + 1);
+            var direct = cluster.admin.consumeMessageDirectly(group, consumer.buildMQClientId(), topic, sent.getOffsetMsgId());
+            boolean isDirect = direct.getConsumeResult().name().equals("CR_SUCCESS") && consumed.get() == count + 2;
+
+            // Back to the beginning: the client waits 10 s before it goes on.
+            consumer.getDefaultMQPushConsumerImpl().getOffsetStore().persistAll(Cluster.queues(consumer, topic));
+            cluster.admin.resetOffsetByTimestamp(topic, group, 0, true);
+            Time.await("everything once more", () -> consumed.get() >= 2 * count + 3);
+            // The same for a group that nobody is in, after it got the offsets of the first.
+            cluster.admin.cloneGroupOffset(group, group + "-copy", topic, true);
+            return new Result()
+                .expect("wrong", wrong.get(), 0)
+                .expect("directly", isDirect ? 1 : 0, 1)
+                .expect("consumed", consumed.get(), 2 * count + 3);
+        }
+    }
+
+    private static boolean isKnown(Cluster cluster, String group, String topic) {
+        try {
+            return !cluster.admin.examineProducerConnectionInfo(group, topic).getConnectionSet().isEmpty();
+        } catch (Exception error) {
+            return false;
         }
     }
 
