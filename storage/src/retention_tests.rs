@@ -4,7 +4,7 @@ use super::*;
 use crate::append::AppendBatch;
 use crate::error::AppendError;
 use crate::fault_tests::{Faults, open_as};
-use crate::flush::Promise;
+use crate::flush::{PoolSize, Promise};
 use crate::read::{ReadLimits, ReadStatus};
 use crate::record::{NewRecord, RecordLimits};
 use crate::store::TimeBoundary;
@@ -31,14 +31,21 @@ struct Bed {
 impl Bed {
     /// Messages 0..count of topics A and B by turns, one each second, then a day of nothing.
     fn new(count: u64) -> Bed {
+        Bed::of(Promise::Async, count)
+    }
+
+    fn of(promise: Promise, count: u64) -> Bed {
         let dir = tempfile::tempdir().unwrap();
-        let (store, faults, _) = open_as(dir.path(), Promise::Async);
+        let (store, faults, _) = open_as(dir.path(), promise);
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
         let mut bed = Bed { dir, store, faults, now_ms };
         bed.faults.used_percent.store(50, Ordering::Relaxed);
         for number in 0..count {
             bed.send(["A", "B"][number as usize % 2]).unwrap();
             bed.now_ms += 1000;
+            if promise != Promise::Async {
+                bed.run(1000);
+            }
         }
         bed.run(2 * HOUR_MS);
         bed
@@ -70,7 +77,8 @@ impl Bed {
     fn run(&mut self, ms: u64) {
         let end = self.now_ms + ms;
         while self.now_ms < end {
-            let flush_ms = self.store.flush_turn(self.now_ms);
+            let commit_ms = if self.store.uses_pool() { self.store.commit_turn(self.now_ms) } else { 1000 };
+            let flush_ms = self.store.flush_turn(self.now_ms).min(commit_ms);
             let files_ms = self.store.files_turn(self.now_ms);
             self.now_ms += flush_ms.min(files_ms).clamp(1, end - self.now_ms);
         }
@@ -337,6 +345,22 @@ fn a_file_stays_mapped_for_who_reads_from_it() {
     assert_eq!(bed.log().len(), 1);
     assert_eq!(&read.slices[0][..], copy);
     assert_eq!(bed.store.read(&queue, 0, 32, &LIMITS, &mut |_| true).status, ReadStatus::OffsetTooSmall);
+}
+
+#[test]
+fn every_promise_lets_old_files_go() {
+    for promise in [Promise::Sync, Promise::Pool(PoolSize { buffer_count: 3, fast_fail: false })] {
+        let mut bed = Bed::of(promise, 200);
+        assert!(bed.log().len() > 2, "{promise:?}");
+        bed.store.set_retention(RetentionKeys { reserved_ms: 0, ..keys() });
+        bed.store.clean_log();
+        bed.run(5000);
+        assert_eq!(bed.log().len(), 1, "{promise:?}");
+        bed.check();
+        bed.kill();
+        bed.check();
+        assert_eq!(bed.send("A").unwrap(), 100);
+    }
 }
 
 #[test]
