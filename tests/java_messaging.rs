@@ -147,13 +147,10 @@ fn what_waits(java: Java, by_kill: bool) {
         });
         wire.ask(&Ask::new(34).body(body.to_string())).ok();
         // Only the open one is asked about.
-        let question = loop {
-            let told = wire.next(Duration::from_secs(60)).expect("a question");
-            assert_eq!(told.code, 39, "{told:?}");
-            let message = told.messages().remove(0);
-            assert_eq!((message.body.as_slice(), message.topic.as_str()), (&b"open"[..], "waits"), "{second:?}");
-            break told;
-        };
+        let question = wire.next(Duration::from_secs(60)).expect("a question");
+        assert_eq!(question.code, 39, "{question:?}");
+        let message = question.messages().remove(0);
+        assert_eq!((message.body.as_slice(), message.topic.as_str()), (&b"open"[..], "waits"), "{second:?}");
         let number = |name: &str| question.ext[name].parse().expect("a number");
         wire.ask(&end_of("g", number("tranStateTableOffset"), number("commitLogOffset"))).ok();
         let mut bodies = Vec::new();
@@ -161,7 +158,9 @@ fn what_waits(java: Java, by_kill: bool) {
             let told = wire.ask(&pull_and_wait("reader", "waits", 0, bodies.len() as i64, 15_000));
             assert!(matches!(told.code, 0 | 19), "{told:?}");
             if told.code == 0 {
-                bodies.extend(told.messages().into_iter().map(|message| String::from_utf8_lossy(&message.body).into_owned()));
+                bodies.extend(
+                    told.messages().into_iter().map(|message| String::from_utf8_lossy(&message.body).into_owned()),
+                );
             }
         }
         if by_kill {

@@ -87,7 +87,10 @@ fn an_operator_moves_the_offsets_of_a_group() {
     assert_eq!(wire.ask(&reset("reset", "g", -1, true).field("queueId", 2)).code, 29);
 
     // Another group goes on from there.
-    wire.ask(&Ask::new(314).field("srcGroup", "g").field("destGroup", "copy").field("topic", "reset").field("offline", true)).ok();
+    wire.ask(
+        &Ask::new(314).field("srcGroup", "g").field("destGroup", "copy").field("topic", "reset").field("offline", true),
+    )
+    .ok();
     assert_eq!(wire.ask(&query_offset("copy", "reset", 0)).number("offset"), 3);
 
     // Online: the clients are told, and do it.

@@ -135,7 +135,9 @@ fn a_transaction_ends_once() {
 
 #[test]
 fn a_producer_is_asked_until_it_knows() {
-    let Some((cluster, mut wire)) = start("tx-checks", &[("transactionCheckMax", "3"), ("ringmq.shards", "2")]) else { return };
+    let Some((cluster, mut wire)) = start("tx-checks", &[("transactionCheckMax", "3"), ("ringmq.shards", "2")]) else {
+        return;
+    };
     let open = sent(wire.ask(&half("open", "g", "")));
     let lost = sent(wire.ask(&half("lost", "g", "")));
     // Of another group, whose producers never come.

@@ -3,8 +3,8 @@
 //! Body, flags, born data and properties stay what they were, in bytes; topic and queue are others. A delay level sends it
 //! through the schedule topic. Limits are the store's: what was accepted once fits again, whatever was added since.
 
-use super::schedule;
 use super::Broker;
+use super::schedule;
 use bytes::Bytes;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::error::RecordError;

@@ -455,9 +455,10 @@ pub fn consume_directly(broker: &Broker, request: &Request<'_, '_>) -> Result<An
         .then(|| u64::from_str_radix(&id[id.len() - 16..], 16).ok())
         .flatten()
         .ok_or_else(|| Refusal::invalid(format!("msgId '{}' is no id of a stored message", super::shown(id))))?;
-    let record = broker.store.record_at(offset).ok_or_else(|| {
-        Refusal::new(response::SYSTEM_ERROR, format!("can not find message by the offset, {offset}"))
-    })?;
+    let record = broker
+        .store
+        .record_at(offset)
+        .ok_or_else(|| Refusal::new(response::SYSTEM_ERROR, format!("can not find message by the offset, {offset}")))?;
     Ok(Answer {
         body: record.to_vec(),
         ext: vec![("brokerName", broker.config.broker_name.clone())],

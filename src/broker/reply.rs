@@ -45,12 +45,7 @@ pub fn is_reply(code: i32) -> bool {
 
 /// # Errors
 /// A header that cannot be read.
-pub fn push(
-    broker: &Broker,
-    command: &Command<'_>,
-    peer: SocketAddr,
-    now: Now,
-) -> Result<PushedReply, Refusal> {
+pub fn push(broker: &Broker, command: &Command<'_>, peer: SocketAddr, now: Now) -> Result<PushedReply, Refusal> {
     let header = match command.code {
         request::SEND_REPLY_MESSAGE => SendHeader::v1(&command.ext)?,
         _ => SendHeader::v2(&command.ext)?,

@@ -50,11 +50,8 @@ pub fn reset(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Push>)
     };
     let mut offsets = BTreeMap::new();
     for queue_id in queue_ids {
-        let queue = MessageQueue {
-            broker_name: broker.config.broker_name.clone(),
-            queue_id,
-            topic: header.topic.to_string(),
-        };
+        let queue =
+            MessageQueue { broker_name: broker.config.broker_name.clone(), queue_id, topic: header.topic.to_string() };
         offsets.insert(queue, target(broker, &header, queue_id)?);
     }
     let body = ResetOffsetBody { offset_table: offsets };

@@ -106,17 +106,19 @@ pub fn send_back(
             id
         }
     };
-    let text = properties::with(record.properties, &[
-        (properties::RETRY_TOPIC, &from_topic),
-        (properties::WAIT, "false"),
-        (properties::DELAY, &level.to_string()),
-        (properties::ORIGIN_MESSAGE_ID, &origin),
-    ]);
+    let text = properties::with(
+        record.properties,
+        &[
+            (properties::RETRY_TOPIC, &from_topic),
+            (properties::WAIT, "false"),
+            (properties::DELAY, &level.to_string()),
+            (properties::ORIGIN_MESSAGE_ID, &origin),
+        ],
+    );
     let mut again = Again::of(&record, &topic, queue_id, &text);
     again.reconsume_times = record.reconsume_times.saturating_add(1);
     again.delay_level = i64::from(level);
-    let unit =
-        again.push(broker, append).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+    let unit = again.push(broker, append).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
     Ok(Back::Pushed { unit })
 }
 

@@ -19,9 +19,9 @@ use ringmq_net::reactor::Now;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::{ConsumeQueue, Entry};
 use ringmq_storage::error::{AppendError, RecordError};
+use ringmq_storage::record::NewRecord;
 use ringmq_storage::record::decode::Record;
 use ringmq_storage::record::properties::{self, SCHEDULE_TOPIC};
-use ringmq_storage::record::NewRecord;
 use ringmq_storage::store::Store;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,11 +54,14 @@ pub fn push(
     append: &mut AppendBatch,
 ) -> Result<usize, RecordError> {
     let level = (level.max(1) as u64).min(broker.schedule.delays_ms.len() as u64) as usize;
-    let text = properties::with(text, &[
-        (properties::DELAY, &level.to_string()),
-        (properties::REAL_TOPIC, record.topic),
-        (properties::REAL_QID, &record.queue_id.to_string()),
-    ]);
+    let text = properties::with(
+        text,
+        &[
+            (properties::DELAY, &level.to_string()),
+            (properties::REAL_TOPIC, record.topic),
+            (properties::REAL_QID, &record.queue_id.to_string()),
+        ],
+    );
     let queue_id = level as i32 - 1;
     let queue = broker.store.queue_or_create(SCHEDULE_TOPIC, queue_id);
     let properties = [&text[..]];
@@ -151,9 +154,8 @@ impl Schedule {
     /// `(level, cursor, end of its queue)` of every level that ever had a message.
     pub fn progress(&self, store: &Store) -> Vec<(usize, u64, u64)> {
         let levels = self.snapshot().into_iter().enumerate();
-        let of_level = |(index, cursor)| {
-            store.queue(SCHEDULE_TOPIC, index as i32).map(|queue| (index + 1, cursor, queue.max()))
-        };
+        let of_level =
+            |(index, cursor)| store.queue(SCHEDULE_TOPIC, index as i32).map(|queue| (index + 1, cursor, queue.max()));
         levels.filter_map(of_level).collect()
     }
 

@@ -268,10 +268,10 @@ pub fn send(
         check(&NewRecord { properties: &plain, ..record }, broker.record_limits).map_err(illegal)?;
         let text = properties::with(text, &[(properties::CLUSTER, &broker.config.cluster_name)]);
         if marks.is_half {
-            let text = properties::with(&text, &[
-                (properties::REAL_TOPIC, &topic_name),
-                (properties::REAL_QID, &queue_id.to_string()),
-            ]);
+            let text = properties::with(
+                &text,
+                &[(properties::REAL_TOPIC, &topic_name), (properties::REAL_QID, &queue_id.to_string())],
+            );
             let properties = [&text[..]];
             let (topic, queue_id) = place;
             let sys_flag = flags & !sys_flag::TRANSACTION_MASK;
@@ -388,12 +388,7 @@ struct Marks {
 }
 
 /// What a message wants beyond being stored, and whether it may.
-fn marks(
-    broker: &Broker,
-    features: &Features<'_>,
-    header: &SendHeader<'_>,
-    is_batch: bool,
-) -> Result<Marks, Refusal> {
+fn marks(broker: &Broker, features: &Features<'_>, header: &SendHeader<'_>, is_batch: bool) -> Result<Marks, Refusal> {
     let illegal = |remark: String| Refusal::new(response::MESSAGE_ILLEGAL, remark);
     let Some(delay_level) = schedule::level(features.delay) else {
         let text = String::from_utf8_lossy(features.delay.unwrap_or_default());
@@ -423,7 +418,9 @@ fn marks(
         _ => {}
     }
     if features.is_timer {
-        return Err(illegal("timer messages (properties TIMER_*) are not supported by this version of ringmq".to_string()));
+        return Err(illegal(
+            "timer messages (properties TIMER_*) are not supported by this version of ringmq".to_string(),
+        ));
     }
     if features.is_internal {
         return Err(illegal(

@@ -287,13 +287,7 @@ impl Transactions {
 }
 
 /// Every record of a stretch of a queue, `None` for those that the log does not have (any more).
-fn each_record(
-    store: &Store,
-    queue: &ConsumeQueue,
-    from: u64,
-    to: u64,
-    mut act: impl FnMut(u64, Option<&Record<'_>>),
-) {
+fn each_record(store: &Store, queue: &ConsumeQueue, from: u64, to: u64, mut act: impl FnMut(u64, Option<&Record<'_>>)) {
     let mut entries: Vec<Entry> = Vec::new();
     let mut at = from;
     while at < to {
@@ -584,8 +578,9 @@ pub fn settle(broker: &Broker, append: &AppendBatch, half: u64, message: Option<
 
 /// Those that have been open for long enough.
 fn due(open: &BTreeMap<u64, Half>, now_ms: u64, timeout_ms: u64) -> Vec<u64> {
-    let is_due =
-        |half: &Half| now_ms.saturating_sub(half.since_ms) >= half.immunity_ms.unwrap_or(timeout_ms) || half.since_ms > now_ms;
+    let is_due = |half: &Half| {
+        now_ms.saturating_sub(half.since_ms) >= half.immunity_ms.unwrap_or(timeout_ms) || half.since_ms > now_ms
+    };
     open.iter().filter(|(_, half)| is_due(half)).map(|(offset, _)| *offset).collect()
 }
 
@@ -713,7 +708,9 @@ mod tests {
         let immune = |ms| Half { immunity_ms: Some(ms), ..half(10_000) };
         let open = BTreeMap::from([(0, half(10_000)), (1, half(12_000)), (2, immune(1_000)), (3, immune(9_000))]);
         // now, due: the time-out is 6 s; a store time that is still to come means that the clock was set back
-        for (now, want) in [(10_500, &[1][..]), (11_000, &[1, 2]), (12_000, &[2]), (16_000, &[0, 2]), (19_000, &[0, 1, 2, 3])] {
+        for (now, want) in
+            [(10_500, &[1][..]), (11_000, &[1, 2]), (12_000, &[2]), (16_000, &[0, 2]), (19_000, &[0, 1, 2, 3])]
+        {
             assert_eq!(due(&open, now, 6_000), want, "{now}");
         }
     }
