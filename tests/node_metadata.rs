@@ -462,11 +462,11 @@ fn what_is_not_built_is_refused_with_its_key() {
     assert!(out.contains("slaveTimeout"), "{out}");
     // text of the file, what the message names
     let refused: &[(&str, &[&str])] = &[
-        ("flushDiskType=SYNC_FLUSH", &["flushDiskType", "SYNC_FLUSH", "ASYNC_FLUSH"]),
+        ("flushDiskType=NO_FLUSH", &["flushDiskType", "NO_FLUSH", "ASYNC_FLUSH"]),
         ("brokerRole=SLAVE", &["brokerRole", "SLAVE", "ASYNC_MASTER"]),
         ("brokerRole=SYNC_MASTER", &["brokerRole", "SYNC_MASTER"]),
         ("brokerId=1", &["brokerId"]),
-        ("transientStorePoolEnable=true", &["transientStorePoolEnable"]),
+        ("messageDelayLevel=1s 5x", &["messageDelayLevel", "5x"]),
         ("enableDLegerCommitLog=true", &["enableDLegerCommitLog"]),
         ("storeType=defaultRocksDB", &["storeType"]),
         ("aclEnable=true", &["aclEnable"]),
@@ -479,7 +479,7 @@ fn what_is_not_built_is_refused_with_its_key() {
         ("brokerName=a/b", &["brokerName"]),
         ("autoCreateTopicEnable=perhaps", &["autoCreateTopicEnable", "perhaps"]),
         ("namesrvAddr=nowhere", &["namesrvAddr", "nowhere"]),
-        ("flushDiskType=SYNC_FLUSH\nbrokerRole=SLAVE", &["flushDiskType", "brokerRole"]),
+        ("messageDelayLevel=\nbrokerRole=SLAVE", &["messageDelayLevel", "brokerRole"]),
     ];
     let store = directory.join("refused-store");
     for (index, (text, names)) in refused.iter().enumerate() {
