@@ -132,9 +132,7 @@ impl Node {
     /// [`StartError`], each with its remedy; nothing listens then and the store is as it was found.
     pub fn start(broker: Option<BrokerConfig>, namesrv: Option<NamesrvConfig>) -> Result<Node, StartError> {
         let features = probe()?;
-        let mut lines = vec![
-            format!("io_uring: {features}"),
-        ];
+        let mut lines = vec![format!("io_uring: {features}")];
         // Ports first: a port that is taken must not cost a recovery, and says it at once.
         let mut ports = Ports { listeners: Vec::new(), lines: Vec::new() };
         if let Some(config) = &namesrv {

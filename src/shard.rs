@@ -19,8 +19,8 @@ use crate::broker::reply::{self, PushedReply, ReplyPlace};
 use crate::broker::retry::{Back, send_back};
 use crate::broker::send::{SendScratch, Sent, push_message_id, send};
 use crate::broker::transaction::{self, Ended};
-use crate::flush_waits::{FlushWaits, Stored};
 use crate::broker::{After, Answer, Broker, Channel, Push, PushWhat, Refusal, Request, unsupported};
+use crate::flush_waits::{FlushWaits, Stored};
 use crate::namesrv::NameServer;
 use ringmq_net::mailbox::MailSender;
 use ringmq_net::protocol::codes::{request, response};
@@ -179,12 +179,18 @@ struct PendingSend {
 
 enum PendingWhat {
     /// The answer tells where it is.
-    Send { queue_id: i32 },
+    Send {
+        queue_id: i32,
+    },
     Back,
     /// The client that waits for it is told next.
     Reply(Box<PushedReply>),
     /// The unit is the message that was committed, or else the op record.
-    End { half: u64, message: Option<usize>, op: usize },
+    End {
+        half: u64,
+        message: Option<usize>,
+        op: usize,
+    },
 }
 
 enum ParkedWhat {
@@ -550,14 +556,7 @@ impl BrokerShard {
     }
 
     /// `since_ns`: when it came; one that was parked has waited since then.
-    fn on_send(
-        &mut self,
-        conn: ConnId,
-        frame: &[u8],
-        command: &Command<'_>,
-        since_ns: u64,
-        out: &mut Outbound<'_>,
-    ) {
+    fn on_send(&mut self, conn: ConnId, frame: &[u8], command: &Command<'_>, since_ns: u64, out: &mut Outbound<'_>) {
         let (now, peer, reply) = (out.now(), peer_of(out, conn), command.reply());
         let is_oneway = command.is_oneway();
         // Behind an earlier send of its connection to the same topic that waits: their order is kept.
@@ -714,7 +713,10 @@ impl BrokerShard {
                     let pushes = std::mem::take(&mut self.pushes);
                     let is_oneway = false;
                     let topic = None;
-                    self.park(Parked { conn, what, topic, reply, is_oneway, version, registered, since_ns, pushes }, out);
+                    self.park(
+                        Parked { conn, what, topic, reply, is_oneway, version, registered, since_ns, pushes },
+                        out,
+                    );
                 }
             }
         }
@@ -1003,8 +1005,7 @@ impl BrokerShard {
     fn forward_to(&mut self, shard: u8, forward: Forward, peers: &Peers, out: &mut Outbound<'_>) {
         if shard == self.index {
             self.forward(forward, peers, out);
-        } else if let Err(Mail::Forward(back)) =
-            peers.mails[usize::from(shard)].send(Mail::Forward(Box::new(forward)))
+        } else if let Err(Mail::Forward(back)) = peers.mails[usize::from(shard)].send(Mail::Forward(Box::new(forward)))
         {
             let refusal = Refusal::new(response::SYSTEM_ERROR, "the client's shard is overloaded");
             self.refuse_asker(&back.asker, &refusal, peers, out);

@@ -44,6 +44,7 @@ use offsets::Offsets;
 use orders::Orders;
 use persist::{MetaDirty, PersistError};
 use registration::Registrations;
+use reset::Reset;
 use ringmq_net::protocol::codes::{request, response};
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::HeaderError;
@@ -51,7 +52,6 @@ use ringmq_net::reactor::{ConnId, Now};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::RecordLimits;
 use ringmq_storage::store::Store;
-use reset::Reset;
 use schedule::Schedule;
 use stats::Stats;
 use std::net::SocketAddr;
@@ -225,12 +225,8 @@ impl Broker {
         let groups = Groups::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
         let offsets = Offsets::open(&config_dir)?;
         let registrations = Registrations::new(&config.namesrv_addrs);
-        let schedule = Schedule::open(
-            &config_dir,
-            &store,
-            config.delay_levels.ms.clone(),
-            config.delay_offset_flush_interval_ms,
-        )?;
+        let schedule =
+            Schedule::open(&config_dir, &store, config.delay_levels.ms.clone(), config.delay_offset_flush_interval_ms)?;
         let transactions = Transactions::open(&store, &offsets);
         let queues = topics.wrapper().topic_config_table.into_values().flat_map(|topic| {
             let (store, count) = (&store, topic.read_queue_nums.max(topic.write_queue_nums));

@@ -4,7 +4,9 @@ use super::keys::{BROKER_BLOCKED, BROKER_TUNING};
 use super::limits::{Limits, SHARD_COUNT_MAX, default_shard_count};
 use super::machine::Machine;
 use super::setting::{DelayLevels, FlushDiskType, Hours, Text, settings};
-use super::{ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs};
+use super::{
+    ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
+};
 use ringmq_storage::flush::{FlushKeys, PoolSize, Promise};
 use ringmq_storage::index::IndexConfig;
 use ringmq_storage::retention::RetentionKeys;
@@ -473,7 +475,8 @@ impl BrokerConfig {
 
 /// The file of changes in the store that `pairs`, the later over the earlier, name.
 fn kept_path(machine: &Machine, pairs: &[(String, String)]) -> PathBuf {
-    let root = pairs.iter().rev().find(|(key, _)| key == "storePathRootDir").map(|(_, value)| PathBuf::from(value.trim()));
+    let root =
+        pairs.iter().rev().find(|(key, _)| key == "storePathRootDir").map(|(_, value)| PathBuf::from(value.trim()));
     root.unwrap_or_else(|| BrokerConfig::defaults(machine).store_path_root).join(UPDATES_FILE)
 }
 

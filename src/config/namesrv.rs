@@ -3,7 +3,9 @@
 use super::keys::{NAMESRV_BLOCKED, NAMESRV_TUNING};
 use super::machine::Machine;
 use super::setting::{Text, settings};
-use super::{ConfigError, Entry, Known, Notes, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs};
+use super::{
+    ConfigError, Entry, Known, Notes, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
+};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 

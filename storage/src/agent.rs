@@ -300,7 +300,13 @@ impl FileAgent {
             Ok(is_complete) => {
                 self.is_index_failing = false;
                 let is_quiet = self.unfiled.is_empty() && is_complete;
-                if is_quiet { IDLE_MS } else if is_complete { INDEX_INTERVAL_MS } else { 0 }
+                if is_quiet {
+                    IDLE_MS
+                } else if is_complete {
+                    INDEX_INTERVAL_MS
+                } else {
+                    0
+                }
             }
             Err(e) => {
                 if !self.is_index_failing {

@@ -188,7 +188,11 @@ impl CommitLog {
 
     /// Every record stored earlier is visible, as far as it ever will be.
     pub fn visible_timestamp(&self) -> u64 {
-        if self.is_visible_at_once() { self.store_timestamp() } else { self.published_timestamp.load(Ordering::Acquire) }
+        if self.is_visible_at_once() {
+            self.store_timestamp()
+        } else {
+            self.published_timestamp.load(Ordering::Acquire)
+        }
     }
 
     pub fn files(&self) -> Files {

@@ -81,7 +81,9 @@ pub enum AppendError {
     #[error("the message would take {bytes} bytes in the store, a log file holds {max}")]
     TooLarge { bytes: usize, max: usize },
     /// No buffer of the transient store pool is free: code 2, until the next commit brings one back.
-    #[error("[REJECTREQUEST]system busy, start flow control for a while: no buffer of the transient store pool is free")]
+    #[error(
+        "[REJECTREQUEST]system busy, start flow control for a while: no buffer of the transient store pool is free"
+    )]
     Busy,
     /// Shut down, disk full, or a failed flush: code 14.
     #[error("{0}")]

@@ -109,7 +109,8 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
 
     let marker = Marker { disk: &**disk, path: root.join("ringmq-rebuild") };
     let is_marked = marker.is_set()?;
-    let mut repair = told_queue(QueueRepair::load(&room, &deleted, &files, &queues_found, &config.delays_ms, &mut lines))?;
+    let mut repair =
+        told_queue(QueueRepair::load(&room, &deleted, &files, &queues_found, &config.delays_ms, &mut lines))?;
     let is_lost = note.is_some_and(|note| note.tally != repair.tally()) && !is_marked;
     if is_lost {
         lines.push("the consume queues are not those of the last clean stop, the whole log is read".to_owned());

@@ -68,7 +68,8 @@ impl StoreConfig {
         }
         let index = self.index.shape();
         if index.slot_count == 0 || index.item_count < 2 || index.file_bytes() > i32::MAX as u64 {
-            let reason = format!("with maxHashSlotNum = {} an index file has 2 items to 2147483647 bytes", index.slot_count);
+            let reason =
+                format!("with maxHashSlotNum = {} an index file has 2 items to 2147483647 bytes", index.slot_count);
             return wrong("maxIndexNum", u64::from(index.item_count), reason);
         }
         let queue = self.consume_queue_file_bytes;
@@ -495,8 +496,7 @@ impl Store {
         self.disk.remove_dir_all(&self.room.staging)?;
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         let max_offsets = queues.values().flat_map(HashMap::values).map(|queue| queue.max());
-        let stop =
-            CleanStop { log_end: self.log.written(), tally: Tally::of(max_offsets), index: self.index.end() };
+        let stop = CleanStop { log_end: self.log.written(), tally: Tally::of(max_offsets), index: self.index.end() };
         stop.write(&*self.disk, &self.config.root)?;
         self.disk.remove_file(&self.config.root.join("abort"))?;
         self.disk.sync_dir(&self.config.root)
