@@ -84,6 +84,9 @@ fn java_4_takes_over_a_killed_store_with_synchronous_flush() {
 
 #[test]
 fn java_4_takes_over_a_killed_store_with_a_pool() {
+    if support::only_in_full() {
+        return;
+    }
     take_over("take-over-pool", &[("transientStorePoolEnable", "true"), ("transientStorePoolSize", "3")], false);
 }
 

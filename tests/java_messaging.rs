@@ -90,6 +90,9 @@ fn replies(java: Java) {
 
 #[test]
 fn java_4_and_ringmq_go_on_with_what_waits_after_a_stop() {
+    if support::only_in_full() {
+        return;
+    }
     what_waits(Java::V4, false);
 }
 
@@ -100,6 +103,9 @@ fn java_4_and_ringmq_go_on_with_what_waits_after_a_kill() {
 
 #[test]
 fn java_5_and_ringmq_go_on_with_what_waits_after_a_stop() {
+    if support::only_in_full() {
+        return;
+    }
     what_waits(Java::V5, false);
 }
 

@@ -110,6 +110,9 @@ fn queries(java: Java) {
 
 #[test]
 fn java_4_finds_what_ringmq_indexed_and_back_after_a_stop() {
+    if support::only_in_full() {
+        return;
+    }
     take_over(Java::V4, false);
 }
 
@@ -120,11 +123,17 @@ fn java_4_finds_what_ringmq_indexed_and_back_after_a_kill() {
 
 #[test]
 fn java_5_finds_what_ringmq_indexed_and_back_after_a_stop() {
+    if support::only_in_full() {
+        return;
+    }
     take_over(Java::V5, false);
 }
 
 #[test]
 fn java_5_finds_what_ringmq_indexed_and_back_after_a_kill() {
+    if support::only_in_full() {
+        return;
+    }
     take_over(Java::V5, true);
 }
 

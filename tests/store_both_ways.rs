@@ -10,6 +10,9 @@ use support::{Client, Cluster, Java, Maker, await_that};
 
 #[test]
 fn java_4_and_ringmq_take_over_from_each_other_after_a_stop() {
+    if support::only_in_full() {
+        return;
+    }
     take_over(Java::V4, false);
 }
 
@@ -25,6 +28,9 @@ fn java_5_and_ringmq_take_over_from_each_other_after_a_stop() {
 
 #[test]
 fn java_5_and_ringmq_take_over_from_each_other_after_a_kill() {
+    if support::only_in_full() {
+        return;
+    }
     take_over(Java::V5, true);
 }
 
@@ -63,6 +69,9 @@ fn java_4_takes_a_store_whose_first_files_are_gone() {
 
 #[test]
 fn java_5_takes_a_store_whose_first_files_are_gone_after_a_kill() {
+    if support::only_in_full() {
+        return;
+    }
     take_over_a_rest(Java::V5, true);
 }
 
