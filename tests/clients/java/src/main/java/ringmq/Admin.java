@@ -43,7 +43,10 @@ final class Admin {
                     producer.setNamesrvAddr(args.namesrv());
                     producer.start();
                     send(producer, command[1], command[2]);
-                    producer.shutdown(); // the trace leaves at the latest here
+                    // The trace is sent behind the message's back, and a shutdown may overtake it.
+                    Time.await("a stored trace", () -> cluster.admin.examineTopicStats("RMQ_SYS_TRACE_TOPIC")
+                        .getOffsetTable().values().stream().anyMatch(queue -> queue.getMaxOffset() > 0));
+                    producer.shutdown();
                 } else if (command[0].equals("@await")) {
                     Time.await("a route for " + command[1], () -> cluster.queueCount(command[1]) > 0);
                 } else if (command[0].equals("@view")) {
