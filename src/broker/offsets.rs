@@ -15,12 +15,11 @@ use ringmq_net::protocol::headers::offset::{
     Boundary, EarliestStoreTimeHeader, MaxOffsetHeader, MinOffsetHeader, QueryOffsetHeader, SearchOffsetHeader,
     UpdateOffsetHeader,
 };
-use ringmq_storage::consume_queue::ConsumeQueue;
 use ringmq_storage::store::TimeBoundary;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Queue ids are small; a stranger's are not, and each costs a place in the table.
 const QUEUE_ID_MAX: i32 = 65_535;
@@ -147,10 +146,6 @@ impl Offsets {
     }
 }
 
-fn queue(broker: &Broker, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
-    broker.store.queue(topic, queue_id)
-}
-
 pub fn query(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = QueryOffsetHeader::parse(&request.command.ext)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
@@ -158,7 +153,7 @@ pub fn query(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refus
         return Ok(Answer::field("offset", offset));
     }
     // A group that is new to a young queue starts at its first message, whatever the client would do by itself.
-    let is_young = match queue(broker, topic, queue_id) {
+    let is_young = match broker.store.queue(topic, queue_id) {
         None => true,
         Some(queue) => {
             queue.min() == 0
@@ -194,24 +189,28 @@ pub fn search(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
         Boundary::Lower => TimeBoundary::Lower,
         Boundary::Upper => TimeBoundary::Upper,
     };
-    let offset = queue(broker, header.topic, header.queue_id)
+    let offset = broker
+        .store
+        .queue(header.topic, header.queue_id)
         .map_or(0, |queue| broker.store.offset_by_time(&queue, header.timestamp, boundary));
     Ok(Answer::field("offset", offset))
 }
 
 pub fn max(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = MaxOffsetHeader::parse(&request.command.ext)?;
-    Ok(Answer::field("offset", queue(broker, header.topic, header.queue_id).map_or(0, |queue| queue.max())))
+    Ok(Answer::field("offset", broker.store.queue(header.topic, header.queue_id).map_or(0, |queue| queue.max())))
 }
 
 pub fn min(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = MinOffsetHeader::parse(&request.command.ext)?;
-    Ok(Answer::field("offset", queue(broker, header.topic, header.queue_id).map_or(0, |queue| queue.min())))
+    Ok(Answer::field("offset", broker.store.queue(header.topic, header.queue_id).map_or(0, |queue| queue.min())))
 }
 
 pub fn earliest_store_time(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = EarliestStoreTimeHeader::parse(&request.command.ext)?;
-    let timestamp = queue(broker, header.topic, header.queue_id)
+    let timestamp = broker
+        .store
+        .queue(header.topic, header.queue_id)
         .filter(|queue| queue.max() > queue.min())
         .map_or(-1, |queue| broker.store.store_time(&queue, queue.min()));
     Ok(Answer::field("timestamp", timestamp))
