@@ -39,6 +39,7 @@ use tempfile::TempDir;
 
 /// Bounds that only end a hang.
 const START_MAX: Duration = Duration::from_secs(90);
+const GET_BROKER_CLUSTER_INFO: i32 = 106;
 const STOP_MAX: Duration = Duration::from_secs(60);
 const BUILD_MAX: Duration = Duration::from_secs(900);
 const TAIL_LINES: usize = 40;
@@ -380,7 +381,26 @@ impl Cluster {
                 command
             }
         };
-        self.start_node("broker", self.broker_maker, command)
+        let process = self.start_node("broker", self.broker_maker, command);
+        if !self.is_standalone {
+            self.await_registration(&process);
+        }
+        process
+    }
+
+    /// A broker may say that it is there before the name server knows it: Java 5 asks around for name servers on
+    /// another thread, and where that comes second it registers ten seconds later.
+    fn await_registration(&self, broker: &Process) {
+        let mut namesrv = wire::Wire::to(&self.namesrv_address);
+        let end = Instant::now() + START_MAX;
+        loop {
+            let told = namesrv.ask(&wire::Ask::new(GET_BROKER_CLUSTER_INFO));
+            if String::from_utf8_lossy(&told.body).contains(&self.broker_address) {
+                return;
+            }
+            assert!(Instant::now() < end, "not registered after {START_MAX:?}\n{}", broker.tails());
+            sleep(Duration::from_millis(20));
+        }
     }
 
     fn start_node(&self, label: &str, maker: Maker, command: Command) -> Process {
