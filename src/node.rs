@@ -69,6 +69,7 @@ pub fn store_config(config: &BrokerConfig) -> StoreConfig {
         consume_queue_file_bytes: u64::from(config.consume_queue_file_bytes),
         body_bytes_max: config.message_bytes_max as usize,
         promise: config.promise(),
+        medium: config.commit_log_medium,
         keys: config.flush_keys(),
         check_crc_on_recover: config.crc_check_on_recover,
         index: config.index(),

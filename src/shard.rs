@@ -43,6 +43,10 @@ pub const PORT_BROKER: Port = Port(0);
 pub const PORT_VIP: Port = Port(1);
 pub const PORT_NAMESRV: Port = Port(2);
 
+/// A send waits no longer for the next log file, as in Java.
+const FILE_WAIT_NS_MAX: u64 = 5_000_000_000;
+/// How often a batch that waits for it looks.
+const STALL_LOOK_NS: u64 = 1_000_000;
 /// A batch this large is appended before the turn ends: it stays in the cache.
 const BATCH_BYTES_MAX: usize = 512 << 10;
 const PARKED_NS_MAX: u64 = 5_000_000_000;
@@ -177,6 +181,16 @@ struct PendingSend {
     is_flush_awaited: bool,
 }
 
+impl PendingSend {
+    /// Behind the last of its units.
+    fn units_end(&self) -> usize {
+        match self.what {
+            PendingWhat::End { op, .. } => self.unit.max(op) + 1,
+            _ => self.unit + 1,
+        }
+    }
+}
+
 enum PendingWhat {
     /// The answer tells where it is.
     Send {
@@ -266,6 +280,8 @@ pub struct BrokerShard {
     replies: Vec<(Asker, Box<PushedReply>)>,
     /// Queues that this turn has appended to.
     touched: Vec<Arc<ConsumeQueue>>,
+    /// Since when the rest of the batch waits for the next log file.
+    stalled_ns: Option<u64>,
     send: SendScratch,
     holds: HoldTable,
     flush_waits: FlushWaits,
@@ -308,6 +324,7 @@ impl Shard {
                 pending: Vec::new(),
                 replies: Vec::new(),
                 touched: Vec::new(),
+                stalled_ns: None,
                 holds: HoldTable::new(index, limits.hold_count_max as usize),
                 flush_waits: FlushWaits::new(limits.parked_bytes_max as usize),
                 generation: 0,
@@ -374,7 +391,8 @@ impl Shard {
     fn finish(&mut self, out: &mut Outbound<'_>) {
         let Some(finish_ns) = self.finish_ns else { return };
         let is_late = out.now().mono_ns >= finish_ns;
-        if is_late || self.broker.as_ref().is_none_or(|broker| broker.flush_waits.is_empty()) {
+        let is_done = |broker: &BrokerShard| broker.flush_waits.is_empty() && broker.pending.is_empty();
+        if is_late || self.broker.as_ref().is_none_or(is_done) {
             self.finish_ns = None;
             out.finish(finish_ns.max(out.now().mono_ns + FINISH_NS_MAX / 2));
         }
@@ -567,6 +585,11 @@ impl BrokerShard {
                 self.park(Parked::frame(conn, frame, command, version, since_ns), out);
                 return;
             }
+        }
+        if self.stalled_ns.is_some() && self.batch.bytes() + frame.len() > self.parked_bytes_max {
+            let remark = format!("{} bytes of messages wait for the next log file, the limit", self.batch.bytes());
+            self.refuse(conn, command, &Refusal::new(response::SYSTEM_ERROR, remark), out);
+            return;
         }
         if self.flush_waits.is_full(self.pending.len()) {
             let remark = format!("{} sends wait for their flush, the limit: the disk is slow", self.flush_waits.len());
@@ -784,9 +807,21 @@ impl BrokerShard {
         }
         let now = out.now();
         let outcome = self.broker.store.append(&mut self.batch, now.wall_ms);
+        self.stalled_ns = match outcome.error {
+            Some(AppendError::NoFileYet { .. }) => Some(self.stalled_ns.unwrap_or(now.mono_ns)),
+            _ => None,
+        };
+        if self.stalled_ns.is_some_and(|since_ns| now.mono_ns >= since_ns + FILE_WAIT_NS_MAX) {
+            self.stalled_ns = None;
+        }
+        // In the order of their units.
+        let answered_count = match self.stalled_ns {
+            Some(_) => self.pending.partition_point(|pending| pending.units_end() <= outcome.units_placed),
+            None => self.pending.len(),
+        };
         let mut placed_count = 0;
         let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
-        for pending in self.pending.drain(..) {
+        for pending in self.pending.drain(..answered_count) {
             let mut placed = self.batch.placed(pending.unit);
             if let PendingWhat::End { half, message, op } = pending.what
                 && !transaction::settle(&self.broker, &self.batch, half, message, op)
@@ -850,8 +885,12 @@ impl BrokerShard {
                 answer_stored(&self.broker, &mut self.message_id, &stored, response::SUCCESS, out);
             }
         }
-        self.broker.stats.put(placed_count, self.batch.bytes() as u64);
-        self.batch.clear();
+        if self.stalled_ns.is_some() {
+            self.broker.stats.put(placed_count, 0);
+        } else {
+            self.broker.stats.put(placed_count, self.batch.bytes() as u64);
+            self.batch.clear();
+        }
         // Elsewhere an agent wakes when it has made the entries visible.
         if self.broker.store.is_visible_at_once() {
             self.wake_here(&touched);
@@ -946,7 +985,8 @@ impl BrokerShard {
         let forward_ns = self.forwarded.values().map(|forwarded| forwarded.deadline_ns).min();
         // Something was parked while the parked ran: its version may have become durable before.
         let again_ns = (self.meta_moved && !self.parked.is_empty()).then_some(now_ns);
-        [self.holds.next_due_ns(), parked_ns, forward_ns, again_ns, flush_ns].into_iter().flatten().min()
+        let stalled_ns = self.stalled_ns.map(|_| now_ns + STALL_LOOK_NS);
+        [self.holds.next_due_ns(), parked_ns, forward_ns, again_ns, flush_ns, stalled_ns].into_iter().flatten().min()
     }
 
     fn push(&mut self, conn: ConnId, what: PushWhat, out: &mut Outbound<'_>) {
@@ -1174,7 +1214,9 @@ fn is_parked_due(parked: &Parked, now_ns: u64) -> bool {
 
 fn append_refusal(error: Option<&AppendError>) -> Refusal {
     match error {
-        Some(error @ AppendError::NoFile(_)) => Refusal::new(response::SYSTEM_ERROR, error.to_string()),
+        Some(error @ (AppendError::NoFile(_) | AppendError::NoFileYet { .. })) => {
+            Refusal::new(response::SYSTEM_ERROR, error.to_string())
+        }
         Some(error @ AppendError::Busy) => Refusal::new(response::SYSTEM_BUSY, error.to_string()),
         Some(error @ AppendError::TooLarge { .. }) => Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()),
         Some(error @ AppendError::NotWritable(_)) => Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()),

@@ -56,6 +56,62 @@ fn synchronous_sends_are_answered_when_they_are_durable() {
     drop(cluster);
 }
 
+/// Log files are full faster than they can be made: sends wait for them and keep their order.
+#[test]
+fn sends_wait_for_the_next_log_file() {
+    for mode in [("ringmq.commitLogMedium", "write"), ("ringmq.commitLogMedium", "mapped"), SYNC] {
+        let config = [("mappedFileSizeCommitLog", "65536"), mode];
+        let Some(mut cluster) = Cluster::start_with("flush-roll", &config) else { return };
+        let mut wire = Wire::to(cluster.broker_address());
+        wire.ask(&create_topic("roll", 1)).ok();
+        let asks: Vec<_> = (0..2000).map(|number: u32| send("roll", 0, &[number as u8; 9000], "")).collect();
+        let mut asked = 0;
+        for asks in asks.chunks(250) {
+            let opaques: Vec<i32> = asks.iter().map(|ask| wire.send(ask)).collect();
+            for opaque in opaques {
+                assert_eq!(wire.answer(opaque).ok().number("queueOffset"), asked);
+                asked += 1;
+            }
+        }
+        cluster.kill_broker();
+        cluster.start_again();
+        let mut wire = Wire::to(cluster.broker_address());
+        assert_eq!(count_of(&mut wire, "roll"), 2000, "{mode:?}");
+        let told = wire.ask(&pull("g", "roll", 0, 1990)).ok();
+        let firsts: Vec<u8> = told.messages().iter().map(|message| message.body[0]).collect();
+        assert_eq!(firsts, (1990..2000).map(|number: u32| number as u8).collect::<Vec<_>>());
+    }
+}
+
+/// Where no file can be made, sends are told why, and go on by themselves when it can be again.
+#[test]
+fn without_a_next_log_file_sends_are_told_why() {
+    let Some((cluster, mut wire)) = start("flush-no-file", &[("mappedFileSizeCommitLog", "65536")]) else { return };
+    if !cluster.is_ours() {
+        return;
+    }
+    wire.ask(&create_topic("no-file", 1)).ok();
+    wire.ask(&send("no-file", 0, &[b'x'; 9000], "")).ok();
+    let (log, away) = (cluster.store().join("commitlog"), cluster.store().join("away"));
+    std::fs::rename(&log, &away).unwrap();
+    let mut stored = 1;
+    let refused = loop {
+        let told = wire.ask(&send("no-file", 0, &[b'x'; 9000], ""));
+        match told.code {
+            0 => stored += 1,
+            _ => break told,
+        }
+        assert!(stored < 30, "the files made ahead hold 21 of them");
+    };
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.remark.contains("create mapped file failed: "), "{refused:?}");
+    assert!(refused.remark.contains("No such file or directory"), "{refused:?}");
+    std::fs::rename(&away, &log).unwrap();
+    let is_back = || wire.ask(&send("no-file", 0, b"again", "")).code == 0;
+    await_that("sends go on", WAIT_MAX, is_back);
+    assert_eq!(count_of(&mut wire, "no-file"), stored + 1);
+}
+
 /// Many at once, over several log files, from several connections; then a kill.
 #[test]
 fn synchronous_sends_gather_and_survive_a_kill() {

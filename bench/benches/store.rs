@@ -7,7 +7,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
-use ringmq_storage::flush::{FlushKeys, Promise};
+use ringmq_storage::flush::{FlushKeys, Medium, Promise};
 use ringmq_storage::index::IndexConfig;
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::{NewRecord, RecordLimits, check, encode, properties};
@@ -45,6 +45,7 @@ fn config(root: &Path) -> StoreConfig {
         consume_queue_file_bytes: 6_000_000,
         body_bytes_max: LIMITS.body_bytes_max,
         promise: Promise::Async,
+        medium: Medium::Write,
         keys: FlushKeys::default(),
         check_crc_on_recover: true,
         index: IndexConfig::default(),

@@ -299,8 +299,11 @@ impl Deliverer {
                 touched.push(Arc::clone(queue));
             }
         }
-        if let Some(error) = outcome.error {
-            let stopped_at = self.offsets.get(outcome.units_placed).copied().unwrap_or(to);
+        let stopped_at = self.offsets.get(outcome.units_placed).copied().unwrap_or(to);
+        if let Some(AppendError::NoFileYet { .. }) = outcome.error {
+            to = stopped_at;
+            rest = Rest::For(1);
+        } else if let Some(error) = outcome.error {
             tracing::error!(level = index + 1, queue_offset = stopped_at, %error, "a delayed message was not delivered");
             // One that no log file holds would stop the level for good.
             let passed = u64::from(matches!(error, AppendError::TooLarge { .. }));

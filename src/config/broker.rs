@@ -7,7 +7,7 @@ use super::setting::{DelayLevels, FlushDiskType, Hours, Text, settings};
 use super::{
     ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
 };
-use ringmq_storage::flush::{FlushKeys, PoolSize, Promise};
+use ringmq_storage::flush::{FlushKeys, Medium, PoolSize, Promise};
 use ringmq_storage::index::IndexConfig;
 use ringmq_storage::retention::RetentionKeys;
 use std::net::IpAddr;
@@ -52,6 +52,8 @@ settings! {
         /// Zeros are written over the next log file, so that flushes find written blocks.
         warm_enable: bool = "warmMapedFileEnable" plain, (), |_| false;
         warm_pages: u32 = "flushLeastPagesWhenWarmMapedFile" plain, 1..=INT_MAX, |_| 4096;
+        /// How records reach log files that have no buffer of the pool.
+        commit_log_medium: Medium = "ringmq.commitLogMedium" plain, (), |_| Medium::Write;
         /// Sends are answered when they are in a buffer; with `SYNC_FLUSH` there is none.
         pool_enable: bool = "transientStorePoolEnable" important, (), |_| false;
         /// Buffers, each of a log file's size.
@@ -332,6 +334,12 @@ impl BrokerConfig {
         }
     }
 
+    /// Whether the next log file is preheated. A mapping must have its pages before records are stored to it.
+    fn is_warmed(&self) -> bool {
+        let is_wanted = self.warm_enable || self.commit_log_medium == Medium::Mapped;
+        is_wanted && self.limits().preheat_enable
+    }
+
     /// The intervals and page counts of flushes and commits.
     pub fn flush_keys(&self) -> FlushKeys {
         FlushKeys {
@@ -345,7 +353,8 @@ impl BrokerConfig {
             queue_interval_ms: u64::from(self.consume_queue_flush_interval_ms),
             queue_least_pages: self.consume_queue_flush_pages_min,
             queue_thorough_interval_ms: u64::from(self.consume_queue_flush_thorough_interval_ms),
-            warm_pages: (self.warm_enable && self.limits().preheat_enable).then_some(self.warm_pages),
+            warm_pages: self.is_warmed().then_some(self.warm_pages),
+            warm_lock: self.warm_enable && self.limits().lock_enable,
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Limits {
     pub mail_count_max: u32,
     /// Whether populating log files ahead leaves memory for anything else.
     pub preheat_enable: bool,
+    /// Whether two log files locked in memory do.
+    pub lock_enable: bool,
 }
 
 impl Limits {
@@ -39,6 +41,7 @@ impl Limits {
             connection_count_max: count(memory_bytes / 65_536, 1024, 65_536),
             mail_count_max: count(shard_share / 64 / 512, 4096, 65_536),
             preheat_enable: memory_bytes / 4 >= log_file_bytes,
+            lock_enable: memory_bytes / 8 >= log_file_bytes,
         }
     }
 }

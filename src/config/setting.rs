@@ -4,6 +4,7 @@
 //! functions that parse a key, list the keys and print them. A key that is in such a table *works*: a field that
 //! nothing reads has no place here (see `keys.rs` for those that are only known by name).
 
+use ringmq_storage::flush::Medium;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -52,6 +53,27 @@ macro_rules! number {
     )* };
 }
 number! { u8 u16 u32 u64 }
+
+impl Setting for Medium {
+    type Rule = ();
+    fn parse(text: &str, (): &()) -> Option<Medium> {
+        match text {
+            "write" => Some(Medium::Write),
+            "mapped" => Some(Medium::Mapped),
+            _ => None,
+        }
+    }
+    fn allowed((): &()) -> String {
+        "write or mapped".to_string()
+    }
+    fn show(&self) -> String {
+        match self {
+            Medium::Write => "write",
+            Medium::Mapped => "mapped",
+        }
+        .to_string()
+    }
+}
 
 /// `flushDiskType`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,8 +198,6 @@ pub(crate) struct FileAgent {
     unsynced: Vec<Arc<ConsumeQueue>>,
     round: Option<Round>,
     last_round_ms: u64,
-    /// The last attempt to make a log file ahead failed.
-    is_ahead_missing: bool,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
@@ -231,7 +229,6 @@ impl FileAgent {
             unsynced,
             round: None,
             last_round_ms: now_ms,
-            is_ahead_missing: false,
             is_sync_failed: false,
             is_index_failing: false,
             queues_synced: 0,
@@ -244,7 +241,7 @@ impl FileAgent {
     pub fn turn(&mut self, store: &Store, now_ms: u64) -> u64 {
         store.files_waiter.begin();
         let next_ms = [
-            self.ahead_turn(store),
+            FileAgent::ahead_turn(store),
             FileAgent::remove_discarded(store),
             self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
@@ -260,20 +257,23 @@ impl FileAgent {
         next_ms.into_iter().fold(IDLE_MS, u64::min)
     }
 
-    fn ahead_turn(&mut self, store: &Store) -> u64 {
-        if !store.log.is_stopped() && (self.is_ahead_missing || store.log.wants_file()) {
-            let made = store.log.make_file_ahead();
-            self.is_ahead_missing = made.is_err();
-            if let Err(e) = made {
-                store.log.note_space(&e);
-                tracing::warn!(error = %e, "the next log file can not be made ahead");
-                return 1000;
-            }
-        }
-        let Some(pages) = store.keys().warm_pages.filter(|_| !store.log.is_stopped()) else {
+    fn ahead_turn(store: &Store) -> u64 {
+        let log = &store.log;
+        if log.is_stopped() {
             return IDLE_MS;
-        };
-        match store.log.warm_ahead(pages) {
+        }
+        if (log.ahead.is_failing() || log.wants_file())
+            && let Err(e) = log.make_files_ahead()
+        {
+            log.note_space(&e);
+            tracing::warn!(error = %e, "the next log file can not be made ahead");
+            return 1000;
+        }
+        let keys = store.keys();
+        if keys.warm_lock {
+            log.unlock_full();
+        }
+        match keys.warm_pages.map_or(Ok(false), |pages| log.warm_ahead(pages, keys.warm_lock)) {
             // Not at once: the disk has other things to do.
             Ok(true) => 1,
             Ok(false) => IDLE_MS,

@@ -197,6 +197,11 @@ impl AppendBatch {
         self.units.len() - 1
     }
 
+    /// How many units are in the log. The next `Store::append` goes on behind them.
+    pub fn units_placed(&self) -> usize {
+        self.units_placed
+    }
+
     /// After `Store::append`: the records of unit `index`, in order; empty slice if the unit was not placed.
     pub fn placed(&self, index: usize) -> &[Placed] {
         if index < self.units_placed { &self.placed[self.units[index].records.clone()] } else { &[] }
@@ -291,7 +296,8 @@ impl AppendBatch {
     }
 }
 
-/// The first `units_placed` units are in the log; the rest are not, because of `error`.
+/// The first `units_placed` units of the batch are in the log; the rest are not, because of `error`. After
+/// [`AppendError::NoFileYet`] the same batch can be appended again and goes on where it was.
 #[derive(Debug)]
 pub struct AppendOutcome {
     pub units_placed: usize,

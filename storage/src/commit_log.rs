@@ -20,11 +20,12 @@
 //! record whose sender was told of the failure can not come back. A failed flush ends all writing.
 //! Source: CommitLog.java, MappedFileQueue.java.
 
+use crate::allocate::{FilesAhead, Taken};
 use crate::append::{AppendBatch, AppendOutcome};
 use crate::consume_queue::ConsumeQueue;
 use crate::disk::Disk;
 use crate::error::AppendError;
-use crate::flush::Promise;
+use crate::flush::{Medium, Promise};
 use crate::mapped_file::{MappedFile, file_name};
 use crate::record::decode::{Checked, check};
 use crate::record::layout::{BLANK_BYTES, blank};
@@ -34,16 +35,9 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// How long an append waits for a file that the agent is making at that moment, as Java does.
-const FILE_WAIT_MS_MAX: u64 = 5000;
 const PAGE_BYTES: u64 = 4096;
-/// Zeros written by one step; the gate waits no longer than that takes.
-const WARM_BYTES: usize = 1 << 20;
-/// The next file is made when this part of the current one is used.
-const AHEAD_FROM_PART: u64 = 4;
 
 pub(crate) type Files = Arc<[Arc<MappedFile>]>;
 /// Gives the queue that takes the place of a forgotten one.
@@ -55,6 +49,7 @@ pub(crate) struct LogPlace {
     pub dir: PathBuf,
     pub staging: PathBuf,
     pub file_bytes: u64,
+    pub medium: Medium,
 }
 
 pub(crate) struct CommitLog {
@@ -76,16 +71,14 @@ pub(crate) struct CommitLog {
     /// Store time of the newest record; published after `written` and after the queue entries.
     store_timestamp: AtomicU64,
     gate: Mutex<Gate>,
-    ahead: Mutex<Ahead>,
-    ahead_made: Condvar,
-    /// The agent has made a file or is about to, or could not: an append need not wake it.
-    is_ahead_settled: AtomicBool,
+    pub ahead: FilesAhead,
     is_flush_failed: AtomicBool,
     /// A flush failed or the store is closed: no write any more.
     is_stopped: AtomicBool,
     stop_reason: Mutex<String>,
     /// A write or a new file found the disk full.
     is_out_of_space: AtomicBool,
+    is_lock_refused: AtomicBool,
 }
 
 /// `max` of `queue` becomes `next` when the mark that decides passes `log_end`.
@@ -104,13 +97,6 @@ struct Gate {
     store_timestamp: u64,
     /// A failed write may have left bytes up to this log offset.
     stale_end: u64,
-}
-
-/// The next file, made ahead by the agent and without a name until it is taken: a kill leaves no empty file.
-enum Ahead {
-    None,
-    Making,
-    Made(Arc<MappedFile>),
 }
 
 impl CommitLog {
@@ -133,13 +119,12 @@ impl CommitLog {
             arrived: Mutex::default(),
             store_timestamp: AtomicU64::new(store_timestamp),
             gate: Mutex::new(Gate { file, end, store_timestamp, stale_end: 0 }),
-            ahead: Mutex::new(Ahead::None),
-            ahead_made: Condvar::new(),
-            is_ahead_settled: AtomicBool::new(false),
+            ahead: FilesAhead::default(),
             is_flush_failed: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             stop_reason: Mutex::default(),
             is_out_of_space: AtomicBool::new(false),
+            is_lock_refused: AtomicBool::new(false),
         }
     }
 
@@ -252,7 +237,7 @@ pub(crate) fn file_end_by_records(bytes: &[u8], start: u64) -> Option<u64> {
 }
 
 impl CommitLog {
-    /// Places the batch. `report` is told of every queue that the agent does not yet know to have something to file.
+    /// Places the batch, or what an earlier call has left of it. `report` is told of every queue that the agent does not yet know to have something to file.
     pub fn append(
         &self,
         batch: &mut AppendBatch,
@@ -267,7 +252,8 @@ impl CommitLog {
             error = self.zero_stale(gate).err().map(|e| not_writable(&e));
         }
         let store_timestamp = now_ms.max(gate.store_timestamp);
-        let mut units_placed = 0;
+        let first = batch.units_placed();
+        let mut units_placed = first;
         while error.is_none() && units_placed < batch.unit_count() {
             let room = gate.file.as_ref().map_or(0, |file| file.end() - gate.end);
             let units_end = place_units(batch, units_placed, room, gate.end, store_timestamp, successor);
@@ -286,21 +272,21 @@ impl CommitLog {
             }
         }
         batch.finish(units_placed);
-        if units_placed > 0 {
+        if units_placed > first {
             gate.store_timestamp = store_timestamp;
             if !self.is_visible_at_once() {
                 // Before `written`: the flush that covers the records finds their queues here.
                 let mut unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner);
-                enter_entries(batch, units_placed, successor, report, &mut |queue, next, log_end| {
+                enter_entries(batch, first..units_placed, successor, report, &mut |queue, next, log_end| {
                     unpublished.push_back(Unpublished { log_end, queue: Arc::clone(queue), next });
                 });
             }
         }
         // A file may have ended without a record in the next one.
         self.written.store(gate.end, Ordering::Release);
-        if units_placed > 0 {
+        if units_placed > first {
             if self.is_visible_at_once() {
-                enter_entries(batch, units_placed, successor, report, &mut |queue, next, _| queue.publish(next));
+                enter_entries(batch, first..units_placed, successor, report, &mut |queue, next, _| queue.publish(next));
             }
             // `max` is published: whoever reads `waiters` after this call misses no holder that did not see it.
             fence(Ordering::SeqCst);
@@ -370,7 +356,7 @@ impl CommitLog {
         // pool the commit gives it, when the first records come.
         let name = || if self.pool.is_some() { Ok(()) } else { next.name().map_err(|e| self.no_file(start, &e)) };
         if let Err(e) = self.end_file(gate).and_then(|()| name()) {
-            *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::Made(next);
+            self.ahead.give_back(next);
             if let (Some(pool), Some(buffer)) = (&self.pool, buffer) {
                 pool.give_back(buffer);
             }
@@ -383,7 +369,6 @@ impl CommitLog {
         *files = files.iter().cloned().chain([Arc::clone(&next)]).collect();
         drop(files);
         gate.file = Some(next);
-        self.is_ahead_settled.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -414,24 +399,10 @@ impl CommitLog {
 
     /// The file that begins at `start`, without a name.
     fn take_file(&self, start: u64) -> Result<Arc<MappedFile>, AppendError> {
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*ahead, Ahead::Making) {
-            let wait = Duration::from_millis(FILE_WAIT_MS_MAX);
-            let is_making = |ahead: &mut Ahead| matches!(ahead, Ahead::Making);
-            ahead =
-                self.ahead_made.wait_timeout_while(ahead, wait, is_making).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        match std::mem::replace(&mut *ahead, Ahead::None) {
-            // One that was begun while an append made its own has the same start as that and is of no use.
-            Ahead::Made(file) if file.start == start => Ok(file),
-            Ahead::Making => {
-                *ahead = Ahead::Making;
-                Err(AppendError::NoFile(format!("the log file at {start} is not ready after {FILE_WAIT_MS_MAX} ms")))
-            }
-            Ahead::None | Ahead::Made(_) => {
-                tracing::debug!(start, "no log file was ready, made in the append");
-                self.create_file(start).map_err(|e| self.no_file(start, &e))
-            }
+        match self.ahead.take(start) {
+            Taken::File(file) => Ok(file),
+            Taken::Error(e) => Err(e),
+            Taken::None => self.create_file(start).map_err(|e| self.no_file(start, &e)),
         }
     }
 
@@ -445,8 +416,8 @@ impl CommitLog {
     }
 
     fn create_file(&self, start: u64) -> io::Result<Arc<MappedFile>> {
-        let LogPlace { disk, dir, staging, file_bytes } = &self.place;
-        MappedFile::create_nameless(&**disk, dir, staging, start, *file_bytes).map(Arc::new)
+        let LogPlace { disk, dir, staging, file_bytes, medium } = &self.place;
+        MappedFile::create_nameless(&**disk, dir, staging, start, *file_bytes, *medium).map(Arc::new)
     }
 }
 
@@ -496,15 +467,15 @@ fn take_back_units(batch: &AppendBatch, units: Range<usize>, successor: Successo
 /// queue share a lock.
 fn enter_entries(
     batch: &AppendBatch,
-    units_placed: usize,
+    units: Range<usize>,
     successor: Successor<'_>,
     report: &mut dyn FnMut(&Arc<ConsumeQueue>),
     entered: &mut dyn FnMut(&Arc<ConsumeQueue>, u64, u64),
 ) {
-    let mut first = 0;
-    while first < units_placed {
+    let mut first = units.start;
+    while first < units.end {
         let is_other = |index: &usize| !Arc::ptr_eq(batch.queue(*index), batch.queue(first));
-        let end = (first..units_placed).find(is_other).unwrap_or(units_placed);
+        let end = (first..units.end).find(is_other).unwrap_or(units.end);
         with_queue(batch.queue(first), successor, |queue| {
             let is_news = queue.append((first..end).flat_map(|index| batch.entries(index)));
             // Not the queue's next offset: later units of this batch may have been given some already.
@@ -521,13 +492,15 @@ fn enter_entries(
 
 /// The agents' side.
 impl CommitLog {
-    /// Whether the agent should make the next file now. Asked after each append.
+    /// Whether the agent should make a file now. Asked after each append.
     pub fn wants_file(&self) -> bool {
-        if self.is_ahead_settled.load(Ordering::Relaxed) {
-            return false;
-        }
-        let files = self.files();
-        files.last().is_none_or(|file| file.written() >= file.bytes / AHEAD_FROM_PART)
+        self.ahead.wants(self.used())
+    }
+
+    /// How much of the current file is written, and its length.
+    fn used(&self) -> Option<(u64, u64)> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.last().map(|file| (file.written(), file.bytes))
     }
 
     /// Whether the disk was full for somebody since the last call.
@@ -563,58 +536,26 @@ impl CommitLog {
         Some(first)
     }
 
-    /// Makes the next file unless there is one.
+    /// Makes the next files, as far as it is time.
     ///
     /// # Errors
-    /// What the disk answers. The append that needs the file will try itself.
-    pub fn make_file_ahead(&self) -> io::Result<()> {
-        let start = {
-            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-            if !matches!(*ahead, Ahead::None) {
-                return Ok(());
-            }
-            *ahead = Ahead::Making;
-            self.is_ahead_settled.store(true, Ordering::Relaxed);
-            self.files().last().map_or(self.written(), |file| file.end())
-        };
-        let LogPlace { disk, dir, staging, file_bytes } = &self.place;
-        let made = MappedFile::create_nameless(&**disk, dir, staging, start, *file_bytes).map(Arc::new);
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = match made {
-            Ok(file) => {
-                *ahead = Ahead::Made(file);
-                Ok(())
-            }
-            Err(e) => {
-                if matches!(*ahead, Ahead::Making) {
-                    *ahead = Ahead::None;
-                }
-                Err(e)
-            }
-        };
-        drop(ahead);
-        self.ahead_made.notify_all();
-        result
+    /// What the disk answers.
+    pub fn make_files_ahead(&self) -> io::Result<()> {
+        let next_start = self.files().last().map_or(self.written(), |file| file.end());
+        self.ahead.make(self.used(), next_start, |start| self.create_file(start), |start, e| self.no_file(start, e))
     }
 
-    /// Writes zeros over a part of the file that was made ahead: a flush of written blocks has no blocks to convert. One
-    /// step; `false` when there is nothing to do.
+    /// Preheats a part of the next file. One step; `false` when there is nothing to do.
     ///
     /// # Errors
     /// What the disk answers. A failed sync is final, as in `flush`: it may have told of records.
-    pub fn warm_ahead(&self, pages_per_sync: u32) -> io::Result<bool> {
-        static ZEROS: [u8; WARM_BYTES] = [0; WARM_BYTES];
-        let (file, from) = {
-            // Held while it writes: from its taking on the file is the gate's.
-            let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-            let Ahead::Made(file) = &*ahead else { return Ok(false) };
+    pub fn warm_ahead(&self, pages_per_sync: u32, is_locking: bool) -> io::Result<bool> {
+        let step = self.ahead.with_first(|file| {
             let from = file.warmed();
-            if from == file.bytes {
-                return Ok(false);
-            }
-            file.warm(&ZEROS)?;
-            (Arc::clone(file), from)
-        };
+            let is_warmed = from == file.bytes || file.warm().map(|()| false)?;
+            Ok::<_, io::Error>((!is_warmed).then(|| (Arc::clone(file), from)))
+        });
+        let Some((file, from)) = step.transpose()?.flatten() else { return Ok(false) };
         let (to, step) = (file.warmed(), u64::from(pages_per_sync.max(1)) * PAGE_BYTES);
         if (to == file.bytes || from / step != to / step)
             && let Err(e) = file.file.sync()
@@ -622,7 +563,25 @@ impl CommitLog {
             self.fail_flush(&file, &e);
             return Err(e);
         }
+        if to == file.bytes
+            && is_locking
+            && let Err(e) = file.lock()
+            && !self.is_lock_refused.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                error = %e,
+                "preheated log files are not locked in memory: raise the limit (ulimit -l, LimitMEMLOCK) or they may be \
+                 pushed out"
+            );
+        }
         Ok(true)
+    }
+
+    /// Full files need not stay in memory.
+    pub fn unlock_full(&self) {
+        if let [full @ .., _] = &*self.files() {
+            full.iter().for_each(|file| file.unlock());
+        }
     }
 
     pub fn pool_free_count(&self) -> Option<usize> {
@@ -790,7 +749,7 @@ impl CommitLog {
     pub fn remove_unused(&self) -> io::Result<()> {
         assert!(self.is_stopped());
         // It has no name and goes with its descriptor.
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead::None;
+        self.ahead.clear();
         // The first file when nothing was ever written. A later empty one stays: it shows where the log ends.
         if self.written() == 0 {
             for file in self.files().iter() {

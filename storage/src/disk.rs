@@ -106,6 +106,10 @@ pub(crate) trait DiskFile: Send + Sync {
     /// The mtime, in ms since 1970.
     fn modified_ms(&self) -> io::Result<u64>;
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw>;
+    /// As `map`, to be stored to. Takes the blocks that the file lacks: a store must not meet a full disk.
+    fn map_writable(&self, bytes: usize) -> io::Result<memmap2::MmapRaw>;
+    /// Bytes were stored through the mapping. For simulated disks only, which may die here.
+    fn stored(&self, _position: u64, _bytes: u64) {}
 }
 
 /// The machine's file systems.
@@ -305,6 +309,11 @@ impl DiskFile for RealFile {
 
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
         memmap2::MmapOptions::new().len(bytes).map_raw_read_only(&self.file)
+    }
+
+    fn map_writable(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
+        take_blocks(&self.file, bytes as u64)?;
+        memmap2::MmapOptions::new().len(bytes).map_raw(&self.file)
     }
 }
 

@@ -77,6 +77,9 @@ pub enum AppendError {
     /// No mapped file could be made in time: code 1, the client tries another broker.
     #[error("create mapped file failed: {0}")]
     NoFile(String),
+    /// The next log file is being made: come again. After too long a wait the answer is that of `NoFile`.
+    #[error("create mapped file failed: the log file at {start} is not ready, the disk is slow")]
+    NoFileYet { start: u64 },
     /// A unit longer than a log file: code 13. The units behind it were not tried.
     #[error("the message would take {bytes} bytes in the store, a log file holds {max}")]
     TooLarge { bytes: usize, max: usize },

@@ -3,7 +3,7 @@
 use crate::append::AppendBatch;
 use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk, Space};
 use crate::error::AppendError;
-use crate::flush::{FlushKeys, Promise};
+use crate::flush::{FlushKeys, Medium, Promise};
 use crate::record::{NewRecord, RecordLimits};
 use crate::store::{Store, StoreConfig};
 use nix::libc::{EIO, ENOSPC};
@@ -152,6 +152,9 @@ impl DiskFile for FaultyFile {
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
         self.file.map(bytes)
     }
+    fn map_writable(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
+        self.file.map_writable(bytes)
+    }
 }
 
 fn open(root: &Path) -> (Arc<Store>, Arc<Faults>, String) {
@@ -166,6 +169,7 @@ pub(crate) fn open_as(root: &Path, promise: Promise) -> (Arc<Store>, Arc<Faults>
         consume_queue_file_bytes: 1000,
         body_bytes_max: 32_768,
         promise,
+        medium: Medium::default(),
         keys: FlushKeys { least_pages: 0, ..FlushKeys::default() },
         check_crc_on_recover: true,
         index: crate::index::IndexConfig { is_enabled: true, slot_count: 100, item_count: 300 },
@@ -277,6 +281,66 @@ fn without_room_for_a_file_appends_fail_and_come_back() {
     assert_eq!(send(&store, &[b'x'; 1000]).unwrap(), sent);
     assert!(store.log_max() > 65_536);
     store.close(1).unwrap();
+}
+
+/// Ten messages of 9 KB in one batch: more than a file holds.
+fn long_batch(store: &Store) -> AppendBatch {
+    let mut batch = AppendBatch::default();
+    let queue = store.queue_or_create("T", 0);
+    for number in 0..10u8 {
+        let record = NewRecord {
+            topic: "T",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: ([127, 0, 0, 1], 1).into(),
+            store_host: ([127, 0, 0, 1], 1).into(),
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body: &[number; 9000],
+            properties: &[],
+        };
+        batch.push(&record, 0, &queue, RecordLimits::of_body(32_768)).unwrap();
+    }
+    batch
+}
+
+#[test]
+fn where_an_agent_makes_files_a_batch_waits_for_it_and_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    store.wait_files(0);
+    let mut batch = long_batch(&store);
+    let outcome = store.append(&mut batch, 1);
+    assert_eq!((outcome.units_placed, outcome.error), (0, Some(AppendError::NoFileYet { start: 0 })));
+    store.files_turn(1);
+    let outcome = store.append(&mut batch, 1);
+    assert_eq!((outcome.units_placed, outcome.error), (10, None), "the next and the next but one are there");
+    assert_eq!(batch.placed(9)[0].queue_offset, 9);
+
+    // Behind those the agent is needed again.
+    let mut placed = 10;
+    let mut batch = long_batch(&store);
+    while store.append(&mut batch, 2).error.is_none() {
+        placed += 10;
+        batch = long_batch(&store);
+    }
+    let before = batch.units_placed();
+    assert_eq!(store.queue_or_create("T", 0).max(), placed + before as u64, "what is placed can be seen");
+    faults.create.store(EIO, Ordering::Relaxed);
+    store.files_turn(3);
+    let error = store.append(&mut batch, 3).error.unwrap();
+    assert!(matches!(&error, AppendError::NoFile(text) if text.contains("os error 5")), "{error}");
+    faults.create.store(0, Ordering::Relaxed);
+    store.files_turn(4);
+    let outcome = store.append(&mut batch, 4);
+    assert_eq!((outcome.units_placed, outcome.error), (10, None));
+    let offsets: Vec<u64> = (0..10).map(|unit| batch.placed(unit)[0].queue_offset).collect();
+    assert_eq!(offsets, (placed..placed + 10).collect::<Vec<_>>());
+    drop(store);
+    let (store, ..) = open(dir.path());
+    assert_eq!(store.queue_or_create("T", 0).max(), placed + 10);
 }
 
 #[test]

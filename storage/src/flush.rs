@@ -31,6 +31,16 @@ pub struct PoolSize {
     pub fast_fail: bool,
 }
 
+/// How record bytes reach a log file that has no buffer of the pool. The bytes are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// One write of the turn's batch into the page cache.
+    #[default]
+    Write,
+    /// Stores into the file's mapping, as Java does without the pool.
+    Mapped,
+}
+
 /// What may change while the store runs. The defaults are Java's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushKeys {
@@ -54,9 +64,11 @@ pub struct FlushKeys {
     pub queue_least_pages: u32,
     /// `flushConsumeQueueThoroughInterval`
     pub queue_thorough_interval_ms: u64,
-    /// `warmMapedFileEnable`: zeros are written over the file made ahead, synced after so many pages
-    /// (`flushLeastPagesWhenWarmMapedFile`).
+    /// `warmMapedFileEnable`: the next file is preheated, synced after so many pages
+    /// (`flushLeastPagesWhenWarmMapedFile`): zeros are written over it, or its mapping gets its pages.
     pub warm_pages: Option<u32>,
+    /// What is preheated is locked in memory, too, until its file is full.
+    pub warm_lock: bool,
 }
 
 impl Default for FlushKeys {
@@ -73,6 +85,7 @@ impl Default for FlushKeys {
             queue_least_pages: 2,
             queue_thorough_interval_ms: 60_000,
             warm_pages: None,
+            warm_lock: false,
         }
     }
 }

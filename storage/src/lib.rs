@@ -12,6 +12,7 @@ pub mod retention;
 pub mod store;
 
 mod agent;
+mod allocate;
 mod checkpoint;
 mod clean_stop;
 mod commit_log;

@@ -7,10 +7,12 @@
 //! One writer, the log's gate. Readers get slices below `readable` only. A slice keeps the file mapped and its
 //! descriptor open, so that a pull may still be sending from a file that retention has unlinked.
 //! With the write medium `readable` and `written` are one position. A file that was lent a buffer of the pool is written
-//! there; `commit` brings the bytes into the file, and the buffer goes back when all of them are there.
+//! there; `commit` brings the bytes into the file, and the buffer goes back when all of them are there. With the mapped
+//! medium it is written by stores into the mapping.
 //! Source: MappedFile.java.
 
 use crate::disk::{Blocks, Disk, DiskFile, NewFile};
+use crate::flush::Medium;
 use crate::transient_pool::PoolBuffer;
 use bytes::Bytes;
 use memmap2::MmapRaw;
@@ -21,6 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+/// Made warm by one step: no longer than the disk can bear beside the log itself.
+const WARM_BYTES: u64 = 1 << 20;
+
 pub(crate) struct MappedFile {
     /// Log offset of the first byte; the name says the same.
     pub start: u64,
@@ -28,6 +33,8 @@ pub(crate) struct MappedFile {
     pub path: PathBuf,
     pub file: Box<dyn DiskFile>,
     map: MmapRaw,
+    /// `map` may be stored to, and is.
+    is_mapped: bool,
     written: AtomicU64,
     flushed: AtomicU64,
     /// It was lent a buffer, so `committed` counts. Set before anybody else has the file.
@@ -36,8 +43,9 @@ pub(crate) struct MappedFile {
     /// Behind the last byte that was put here, once the log has gone on in the next file.
     data_end: AtomicU64,
     buffer: RwLock<Option<PoolBuffer>>,
-    /// Zeros were written up to here before its first record.
+    /// Preheated up to here before its first record.
     warmed: AtomicU64,
+    is_locked: AtomicBool,
     is_named: AtomicBool,
     /// The name survives a power loss.
     pub is_name_synced: AtomicBool,
@@ -62,7 +70,7 @@ impl MappedFile {
         let path = dir.join(file_name(start));
         let file =
             disk.create_nameless(&NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] })?;
-        let file = MappedFile::new(file, path, start, bytes, false)?;
+        let file = MappedFile::new(file, path, start, bytes, Medium::Write, false)?;
         file.name()?;
         Ok(file)
     }
@@ -75,11 +83,12 @@ impl MappedFile {
         staging: &Path,
         start: u64,
         bytes: u64,
+        medium: Medium,
     ) -> io::Result<MappedFile> {
         let path = dir.join(file_name(start));
         let new = NewFile { path: &path, staging, bytes, blocks: Blocks::Taken, content: &[] };
         let file = disk.create_nameless(&new)?;
-        MappedFile::new(file, path, start, bytes, false)
+        MappedFile::new(file, path, start, bytes, medium, false)
     }
 
     /// Nothing happens when it has its name.
@@ -91,9 +100,9 @@ impl MappedFile {
         Ok(())
     }
 
-    pub fn open(disk: &dyn Disk, path: PathBuf, start: u64, bytes: u64) -> io::Result<MappedFile> {
+    pub fn open(disk: &dyn Disk, path: PathBuf, start: u64, bytes: u64, medium: Medium) -> io::Result<MappedFile> {
         let file = disk.open(&path)?;
-        MappedFile::new(file, path, start, bytes, true)
+        MappedFile::new(file, path, start, bytes, medium, true)
     }
 
     fn new(
@@ -101,13 +110,15 @@ impl MappedFile {
         path: PathBuf,
         start: u64,
         bytes: u64,
+        medium: Medium,
         is_name_synced: bool,
     ) -> io::Result<MappedFile> {
         // A mapping longer than its file would turn reads behind the end into SIGBUS.
         if file.bytes()? < bytes {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its mapping"));
         }
-        let map = file.map(bytes as usize)?;
+        let is_mapped = medium == Medium::Mapped;
+        let map = if is_mapped { file.map_writable(bytes as usize)? } else { file.map(bytes as usize)? };
         assert_eq!(map.len() as u64, bytes);
         // What was found has a name that survives, what is new has none.
         let (is_named, is_name_synced) = (AtomicBool::new(is_name_synced), AtomicBool::new(is_name_synced));
@@ -117,6 +128,7 @@ impl MappedFile {
             path,
             file,
             map,
+            is_mapped,
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             is_pooled: AtomicBool::new(false),
@@ -124,6 +136,7 @@ impl MappedFile {
             data_end: AtomicU64::new(bytes),
             buffer: RwLock::new(None),
             warmed: AtomicU64::new(0),
+            is_locked: AtomicBool::new(false),
             is_named,
             is_name_synced,
         })
@@ -194,24 +207,70 @@ impl MappedFile {
     }
 }
 
-/// Before it is written to.
+/// The allocation service's, on the file agent.
 impl MappedFile {
     pub fn warmed(&self) -> u64 {
         self.warmed.load(Ordering::Relaxed)
     }
 
-    /// Writes zeros over the next `zeros.len()` bytes. The caller keeps the gate from taking the file meanwhile.
-    pub fn warm(&self, zeros: &[u8]) -> io::Result<()> {
+    /// Preheats the next piece, before the file is written to: blocks become written ones, pages present. The caller keeps
+    /// the gate from taking the file meanwhile.
+    pub fn warm(&self) -> io::Result<()> {
+        static ZEROS: [u8; WARM_BYTES as usize] = [0; WARM_BYTES as usize];
         assert!(self.written() == 0);
         let from = self.warmed();
-        let bytes = (self.bytes - from).min(zeros.len() as u64);
-        self.file.write_at(from, &zeros[..bytes as usize])?;
+        let bytes = (self.bytes - from).min(WARM_BYTES);
+        if self.is_mapped {
+            self.populate(from..from + bytes)?;
+        } else {
+            self.file.write_at(from, &ZEROS[..bytes as usize])?;
+        }
         self.warmed.store(from + bytes, Ordering::Relaxed);
         Ok(())
     }
+
+    /// Pages that can be stored to, of blocks that the next sync makes written ones.
+    fn populate(&self, range: Range<u64>) -> io::Result<()> {
+        // SAFETY: the range is whole pages of this live, writable mapping (a warm step begins at a multiple of its size);
+        // the call makes pages present and changes no byte.
+        let result = unsafe {
+            let start = self.map.as_mut_ptr().add(range.start as usize);
+            libc::madvise(start.cast(), (range.end - range.start) as usize, libc::MADV_POPULATE_WRITE)
+        };
+        match result {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                // Before Linux 5.14: the pages come with their first store.
+                e if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+                e => Err(e),
+            },
+        }
+    }
+
+    /// Keeps its pages in memory until [`MappedFile::unlock`].
+    ///
+    /// # Errors
+    /// Mostly the limit of locked memory.
+    pub fn lock(&self) -> io::Result<()> {
+        // SAFETY: the range is this live mapping; locking changes no byte of it.
+        match unsafe { libc::mlock(self.map.as_ptr().cast(), self.map.len()) } {
+            0 => {
+                self.is_locked.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub fn unlock(&self) {
+        if self.is_locked.swap(false, Ordering::Relaxed) {
+            // SAFETY: as in `lock`.
+            unsafe { libc::munlock(self.map.as_ptr().cast(), self.map.len()) };
+        }
+    }
 }
 
-/// With a buffer of the pool.
+/// What the gate writes, and with a buffer of the pool its commit.
 impl MappedFile {
     /// Before the file is given to anybody else.
     pub fn lend(&self, buffer: PoolBuffer) {
@@ -220,9 +279,20 @@ impl MappedFile {
         self.is_pooled.store(true, Ordering::Release);
     }
 
-    /// The gate puts `bytes` behind `written`, into the buffer or the file.
+    /// The gate puts `bytes` behind `written`, into the buffer, the mapping or the file.
     pub fn write(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         assert!(position >= self.written());
+        if self.is_mapped && !self.is_pooled() {
+            assert!(position + bytes.len() as u64 <= self.bytes);
+            // SAFETY: `map` is a live writable mapping of `bytes` bytes, as long as the file; the gate is the only writer and
+            // everybody else reads below `written` only. The blocks are taken, so no store meets a full disk.
+            unsafe {
+                let target = self.map.as_mut_ptr().add(position as usize);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+            }
+            self.file.stored(position, bytes.len() as u64);
+            return Ok(());
+        }
         if !self.is_pooled() {
             return self.file.write_at(position, bytes);
         }

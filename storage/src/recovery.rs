@@ -180,6 +180,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         dir: config.commit_log_dir.clone(),
         staging,
         file_bytes: config.commit_log_file_bytes,
+        medium: config.medium,
     };
     let staging = place.staging.clone();
     let log = CommitLog::new(place, files, walk.end, walk.store_timestamp);
@@ -203,7 +204,7 @@ fn open_log(
             lines
                 .push(format!("{}: cut short at {bytes} bytes, lengthened with zeros to {file_bytes}", path.display()));
         }
-        let file = told("can not open", &path, MappedFile::open(disk, path.clone(), start, file_bytes))?;
+        let file = told("can not open", &path, MappedFile::open(disk, path.clone(), start, file_bytes, config.medium))?;
         files.push(Arc::new(file));
     }
     Ok(files)

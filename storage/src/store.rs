@@ -17,7 +17,7 @@ use crate::deleted_topics::DeletedTopics;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{AppendError, OpenError};
 use crate::ext::ExtFiles;
-use crate::flush::{FlushKeys, Promise};
+use crate::flush::{FlushKeys, Medium, Promise};
 use crate::index::{Index, IndexConfig, KeyFound, KeyQuery};
 use crate::lock::StoreLock;
 use crate::read::{self, Read, ReadLimits, TagTest};
@@ -43,6 +43,7 @@ pub struct StoreConfig {
     pub consume_queue_file_bytes: u64,
     pub body_bytes_max: usize,
     pub promise: Promise,
+    pub medium: Medium,
     /// As it starts; [`Store::set_keys`] changes them.
     pub keys: FlushKeys,
     pub check_crc_on_recover: bool,
@@ -193,15 +194,15 @@ impl Store {
         let pending = self.room.pending.load(Ordering::Relaxed);
         if pending > PENDING_COUNT_MAX {
             self.files_waiter.wake_once();
-            batch.finish(0);
+            let units_placed = batch.units_placed();
             let reason = format!(
                 "{pending} consume queue entries wait to be written to their files, the limit is {PENDING_COUNT_MAX}: the disk is too slow or full"
             );
-            return AppendOutcome { units_placed: 0, error: Some(AppendError::NotWritable(reason)) };
+            return AppendOutcome { units_placed, error: Some(AppendError::NotWritable(reason)) };
         }
+        let units_placed = batch.units_placed();
         if let Some(reason) = self.cleaning.refusal() {
-            batch.finish(0);
-            return AppendOutcome { units_placed: 0, error: Some(AppendError::NotWritable(reason)) };
+            return AppendOutcome { units_placed, error: Some(AppendError::NotWritable(reason)) };
         }
         let successor = |queue: &ConsumeQueue| self.queue_or_create(&queue.topic, queue.queue_id);
         let mut reported = None;
@@ -219,10 +220,12 @@ impl Store {
                 *reason = format!("{reason}; {situation}");
             }
         }
-        if outcome.error == Some(AppendError::Busy) {
-            self.commit_waiter.wake_once();
+        match outcome.error {
+            Some(AppendError::Busy) => self.commit_waiter.wake_once(),
+            Some(AppendError::NoFileYet { .. }) => self.files_waiter.wake_once(),
+            _ => {}
         }
-        if outcome.units_placed > 0 {
+        if outcome.units_placed > units_placed {
             let waiter = if self.uses_pool() { &self.commit_waiter } else { &self.flush_waiter };
             waiter.wake_if_idle();
             self.files_waiter.wake_if_idle();
@@ -462,6 +465,7 @@ impl Store {
     }
 
     pub fn wait_files(&self, timeout_ms: u64) {
+        self.log.ahead.set_agent();
         self.files_waiter.wait(timeout_ms);
     }
 

@@ -13,6 +13,7 @@ use crate::commit_log::file_end_by_records;
 use crate::consume_queue::is_folder_name;
 use crate::disk::{Disk, Found};
 use crate::error::OpenError;
+use crate::flush::Medium;
 use crate::mapped_file::{MappedFile, file_name, parse_file_name};
 use crate::store::StoreConfig;
 use std::path::{Path, PathBuf};
@@ -100,8 +101,8 @@ pub(crate) fn survey_log(
 /// Whether a log file shorter than it should be was cut, in the middle of its records, and is not the whole file of a
 /// store with smaller ones.
 fn is_cut_short(disk: &dyn Disk, path: &Path, start: u64, bytes: u64) -> Result<bool, OpenError> {
-    let file =
-        MappedFile::open(disk, path.to_path_buf(), start, bytes).map_err(|e| OpenError::io("can not read", path, e))?;
+    let file = MappedFile::open(disk, path.to_path_buf(), start, bytes, Medium::Write)
+        .map_err(|e| OpenError::io("can not read", path, e))?;
     Ok(file_end_by_records(file.unchecked_by_written(0..bytes), start).is_none())
 }
 

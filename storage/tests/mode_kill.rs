@@ -9,7 +9,7 @@ mod common;
 use common::{LIMITS, config, entries, message, queues, with_record};
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::error::AppendError;
-use ringmq_storage::flush::{FlushKeys, PoolSize, Promise};
+use ringmq_storage::flush::{FlushKeys, Medium, PoolSize, Promise};
 use ringmq_storage::store::{Store, StoreConfig};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -22,7 +22,8 @@ const MODE: &str = "RINGMQ_MODE";
 fn config_of(root: &Path, mode: &str) -> StoreConfig {
     let pool = |buffer_count, fast_fail| Promise::Pool(PoolSize { buffer_count, fast_fail });
     let promise = match mode {
-        "sync" => Promise::Sync,
+        "mapped" => Promise::Async,
+        "sync" | "mapped-sync" => Promise::Sync,
         "pool" => pool(2, false),
         "pool-fast-fail" => pool(2, true),
         other => panic!("{other}"),
@@ -35,7 +36,8 @@ fn config_of(root: &Path, mode: &str) -> StoreConfig {
         queue_thorough_interval_ms: 10,
         ..FlushKeys::default()
     };
-    StoreConfig { promise, keys, ..config(root) }
+    let medium = if mode.starts_with("mapped") { Medium::Mapped } else { Medium::Write };
+    StoreConfig { promise, medium, keys, ..config(root) }
 }
 
 fn now_ms() -> u64 {
@@ -69,17 +71,21 @@ fn child() {
         let mut batch = AppendBatch::default();
         for turn in 0usize.. {
             batch.clear();
+            let append = |batch: &mut AppendBatch| loop {
+                match store.append(batch, now_ms()).error {
+                    None => return,
+                    Some(AppendError::NoFileYet { .. }) => std::thread::sleep(Duration::from_millis(1)),
+                    Some(AppendError::Busy) => return std::thread::yield_now(),
+                    Some(error) => panic!("{error}"),
+                }
+            };
             for unit in 0..=turn % 5 {
                 let body = format!("{turn}.{unit} {}", "x".repeat(turn * 131 % 1500));
                 batch
                     .push(&message("T", (unit % 3) as i32, body.as_bytes(), &[]), 0, &queues[unit % 3], LIMITS)
                     .unwrap();
             }
-            match store.append(&mut batch, now_ms()).error {
-                None => {}
-                Some(AppendError::Busy) => std::thread::yield_now(),
-                Some(error) => panic!("{error}"),
-            }
+            append(&mut batch);
             let seen: Vec<String> = queues.iter().map(|queue| queue.max().to_string()).collect();
             let mut out = std::io::stdout().lock();
             out.write_all(format!("\nseen {}\n", seen.join(" ")).as_bytes()).expect("the parent listens");
@@ -89,7 +95,7 @@ fn child() {
 
 #[test]
 fn what_a_consumer_saw_survives_kill_9_in_every_mode() {
-    for mode in ["sync", "pool", "pool-fast-fail"] {
+    for mode in ["sync", "pool", "pool-fast-fail", "mapped", "mapped-sync"] {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
         for round in 0..6u64 {

@@ -8,6 +8,7 @@ mod common;
 
 use common::{LIMITS, config, entries, message, queues, with_record};
 use ringmq_storage::append::AppendBatch;
+use ringmq_storage::error::AppendError;
 use ringmq_storage::flush::FlushKeys;
 use ringmq_storage::store::{Store, StoreConfig};
 use std::collections::BTreeMap;
@@ -100,8 +101,13 @@ fn send_for_ever(store: &Store, sender: u64, round: u64) {
             batch.push(&message(&topic, queue_id, body.as_bytes(), &[]), 0, &queue, LIMITS).unwrap();
             bodies.push((queue_id, body));
         }
-        let outcome = store.append(&mut batch, now_ms());
-        assert!(outcome.error.is_none(), "{:?}", outcome.error);
+        loop {
+            match store.append(&mut batch, now_ms()).error {
+                None => break,
+                Some(AppendError::NoFileYet { .. }) => std::thread::sleep(Duration::from_millis(1)),
+                Some(error) => panic!("{error}"),
+            }
+        }
         let mut lines = String::from("\n");
         for (unit, (queue_id, body)) in bodies.iter().enumerate() {
             lines += &format!("sent {topic} {queue_id} {} {body}\n", batch.placed(unit)[0].queue_offset);

@@ -3,7 +3,7 @@
 use flate2::read::GzDecoder;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
-use ringmq_storage::flush::{FlushKeys, Promise};
+use ringmq_storage::flush::{FlushKeys, Medium, Promise};
 use ringmq_storage::index::IndexConfig;
 use ringmq_storage::record::{NewRecord, RecordLimits};
 use ringmq_storage::store::{Store, StoreConfig};
@@ -359,6 +359,7 @@ fn config(root: &Path) -> StoreConfig {
         consume_queue_file_bytes: 1000,
         body_bytes_max: LIMITS.body_bytes_max,
         promise: Promise::Async,
+        medium: Medium::Write,
         keys: FlushKeys::default(),
         check_crc_on_recover: true,
         index: IndexConfig { is_enabled: true, slot_count: 100, item_count: 300 },
