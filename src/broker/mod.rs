@@ -17,6 +17,7 @@
 pub mod admin;
 pub mod again;
 pub mod clients;
+pub mod filter;
 pub mod groups;
 pub mod hold;
 pub mod live;
