@@ -72,11 +72,13 @@ pub struct Read {
     pub suggest_slave: bool,
 }
 
-/// What a read asks of each entry's tags code.
-pub(crate) struct TagTest<'a> {
+/// What a read asks of each entry, and of the record of one that passed.
+pub(crate) struct EntryTest<'a> {
     /// The code that an entry with an extension address stands for, `None` when it is not there: the entry passes.
     pub resolve: &'a dyn Fn(i64) -> Option<i64>,
     pub accept: &'a mut dyn FnMut(i64) -> bool,
+    /// The whole record. Only with this one is the log touched for a message that is not wanted.
+    pub accept_record: Option<&'a mut dyn FnMut(&[u8]) -> bool>,
 }
 
 /// DefaultMessageStore.getMessage.
@@ -86,7 +88,7 @@ pub(crate) fn read(
     from: i64,
     count_max: usize,
     limits: &ReadLimits,
-    tags: TagTest<'_>,
+    test: EntryTest<'_>,
 ) -> Read {
     let (min, max) = (queue.min() as i64, queue.max() as i64);
     let nothing = |status, next_offset| Read {
@@ -108,7 +110,7 @@ pub(crate) fn read(
     } else if from > max {
         return nothing(ReadStatus::OffsetOverflowBadly, max);
     }
-    match Scan::new(log, count_max, limits).run(queue, from as u64..max as u64, tags) {
+    match Scan::new(log, count_max, limits).run(queue, from as u64..max as u64, test) {
         Ok(scan) => Read {
             status: scan.status,
             next_offset: from + scan.scanned as i64,
@@ -168,7 +170,7 @@ impl<'a> Scan<'a> {
 
     /// `range` ends where `max` was before the list of files was taken: the record of a newer entry may lie in a file that
     /// is not on it.
-    fn run(mut self, queue: &ConsumeQueue, range: Range<u64>, mut tags: TagTest<'_>) -> io::Result<Scan<'a>> {
+    fn run(mut self, queue: &ConsumeQueue, range: Range<u64>, mut test: EntryTest<'_>) -> io::Result<Scan<'a>> {
         let from = range.start;
         let scan_count = SCAN_BYTES_MIN.max(self.count_max.saturating_mul(ENTRY_BYTES)) / ENTRY_BYTES;
         let scan_count = scan_count.min(usize::try_from(range.end - from).unwrap_or(usize::MAX));
@@ -190,7 +192,7 @@ impl<'a> Scan<'a> {
                 }
                 self.scanned += 1;
                 self.last_log_offset = entry.log_offset;
-                self.take(entry, &mut tags);
+                self.take(entry, &mut test);
             }
         }
         Ok(self)
@@ -209,11 +211,11 @@ impl<'a> Scan<'a> {
         self.count >= self.count_max.min(count_max) || self.bytes + entry.record_bytes as usize > bytes_max
     }
 
-    fn take(&mut self, entry: &Entry, tags: &mut TagTest<'_>) {
+    fn take(&mut self, entry: &Entry, test: &mut EntryTest<'_>) {
         if entry.log_offset < self.skip_to || entry.is_filler() {
             return;
         }
-        if !(tags.resolve)(entry.tags_code).is_none_or(&mut *tags.accept) {
+        if !(test.resolve)(entry.tags_code).is_none_or(&mut *test.accept) {
             return;
         }
         let Some(file) = find(&self.files, entry.log_offset) else {
@@ -222,6 +224,11 @@ impl<'a> Scan<'a> {
         let range = entry.log_offset - file.start..entry.log_end() - file.start;
         if range.end > file.readable() {
             return self.is_gone(entry);
+        }
+        if let Some(accept) = &mut test.accept_record
+            && !accept(file.slice(range.clone()))
+        {
+            return;
         }
         match self.stretches.last_mut() {
             Some(last) if Arc::ptr_eq(&last.file, file) && last.range.end == range.start => last.range.end = range.end,
@@ -267,6 +274,14 @@ pub(crate) fn record_at(log: &CommitLog, log_offset: u64) -> Option<Bytes> {
         Ok(Checked::Record(record)) => Some(file.pinned(position..position + record.bytes.len() as u64)),
         _ => None,
     }
+}
+
+/// The record that `entry` points to, unchecked; `None` when it is not in the log, or not to be seen yet.
+pub(crate) fn entry_record(log: &CommitLog, entry: &Entry) -> Option<Bytes> {
+    let files = log.files();
+    let file = find(&files, entry.log_offset)?;
+    let range = entry.log_offset - file.start..entry.log_end() - file.start;
+    (range.end <= file.readable()).then(|| file.pinned(range))
 }
 
 /// Store time of the record that `entry` points to.

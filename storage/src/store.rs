@@ -12,7 +12,7 @@ use crate::append::{AppendBatch, AppendOutcome};
 use crate::checkpoint::Checkpoint;
 use crate::clean_stop::{CleanStop, Tally};
 use crate::commit_log::CommitLog;
-use crate::consume_queue::{ConsumeQueue, ENTRY_BYTES, QueueRoom};
+use crate::consume_queue::{ConsumeQueue, ENTRY_BYTES, Entry, QueueRoom};
 use crate::deleted_topics::DeletedTopics;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{AppendError, OpenError};
@@ -20,7 +20,7 @@ use crate::ext::ExtFiles;
 use crate::flush::{FlushKeys, Medium, Promise};
 use crate::index::{Index, IndexConfig, KeyFound, KeyQuery};
 use crate::lock::StoreLock;
-use crate::read::{self, Read, ReadLimits, TagTest};
+use crate::read::{self, EntryTest, Read, ReadLimits};
 use crate::record::decode::peek_store_timestamp;
 use crate::recovery::{self, Recovered};
 use crate::retention::Cleaning;
@@ -273,7 +273,28 @@ impl Store {
         accept: &mut dyn FnMut(i64) -> bool,
     ) -> Read {
         let resolve = |code| self.ext.resolve(queue, code);
-        read::read(&self.log, queue, from, count_max, limits, TagTest { resolve: &resolve, accept })
+        let test = EntryTest { resolve: &resolve, accept, accept_record: None };
+        read::read(&self.log, queue, from, count_max, limits, test)
+    }
+
+    /// The same, and of what `accept` let through only the records that `accept_record` wants.
+    pub fn read_records(
+        &self,
+        queue: &ConsumeQueue,
+        from: i64,
+        count_max: usize,
+        limits: &ReadLimits,
+        accept: &mut dyn FnMut(i64) -> bool,
+        accept_record: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Read {
+        let resolve = |code| self.ext.resolve(queue, code);
+        let test = EntryTest { resolve: &resolve, accept, accept_record: Some(accept_record) };
+        read::read(&self.log, queue, from, count_max, limits, test)
+    }
+
+    /// The record that an entry of a queue points to; `None` when it is gone.
+    pub fn entry_record(&self, entry: &Entry) -> Option<Bytes> {
+        read::entry_record(&self.log, entry)
     }
 
     /// The record that starts at `log_offset`; `None` unless a whole, plausible record starts there.

@@ -734,6 +734,19 @@ fn the_matrix_of_a_pull() {
         assert_eq!((read.min_offset, read.max_offset), (0, queue.max() as i64));
         assert_eq!(read.slices.iter().map(|slice| slice.len()).sum::<usize>(), read.bytes);
     }
+    // Records are looked at where the tags let them through; those that are not wanted count as looked at.
+    let mut seen = 0;
+    let mut every_second = |record: &[u8]| {
+        assert_eq!(record.len(), entries(&queue)[0].record_bytes as usize);
+        seen += 1;
+        seen % 2 == 0
+    };
+    let read = store.read_records(&queue, 0, 32, &wide(), &mut |code| code == 3, &mut every_second);
+    assert_eq!((read.status, read.next_offset, read.count, seen), (Found, 20, 2, 4));
+    let read = store.read_records(&queue, 0, 32, &wide(), &mut |_| true, &mut |_| false);
+    assert_eq!((read.status, read.next_offset, read.count), (NoMatchedMessage, 20, 0));
+    let record = store.entry_record(&entries(&queue)[4]).unwrap();
+    assert_eq!(record, store.record_at(entries(&queue)[4].log_offset).unwrap());
     // Limits in memory and on disk; the first message always passes.
     let record = entries(&queue)[0].record_bytes as usize;
     for (in_memory_bytes, bytes_max, count_max, want) in [
