@@ -472,6 +472,24 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// Recovery only: entries from `queue_offset` on, up to the end of their file, are those of a process that was killed,
+    /// and may never have been synced.
+    pub(crate) fn doubt(&self, queue_offset: u64) {
+        let mut files = self.files();
+        let at = queue_offset * ENTRY_BYTES;
+        let start = at - at % self.room.file_bytes;
+        if (files.first..files.end).contains(&start) && !files.unsynced.contains(&start) {
+            files.unsynced.push(start);
+        }
+        files.is_name_unsynced |= start < files.end;
+    }
+
+    /// Whether `sync` would find something.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        let files = self.files();
+        !files.unsynced.is_empty() || files.is_name_unsynced
+    }
+
     /// The whole file system has been synced since anything was written.
     pub(crate) fn note_synced(&self) {
         let mut files = self.files();

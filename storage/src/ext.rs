@@ -18,6 +18,11 @@ use std::path::Path;
 const ADDRESS_MAX: i64 = i32::MIN as i64 - 1;
 const UNIT_BYTES_MIN: usize = 2 + 8 + 8 + 2;
 
+/// Whether a tags code stands for a place in the extension.
+pub(crate) fn is_address(code: i64) -> bool {
+    code <= ADDRESS_MAX
+}
+
 #[derive(Default)]
 pub(crate) struct ExtFiles {
     /// For each topic and queue id its files; how long they are, the files tell.
@@ -57,7 +62,7 @@ impl ExtFiles {
 
     /// The tags code that `code` stands for; `None` when its unit can not be read.
     pub fn resolve(&self, queue: &ConsumeQueue, code: i64) -> Option<i64> {
-        if code > ADDRESS_MAX {
+        if !is_address(code) {
             return Some(code);
         }
         let offset = code.wrapping_sub(i64::MIN) as u64;

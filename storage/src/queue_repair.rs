@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                        the queue ends at n
-//! record claims q   < n: its entry is there                     → fine
+//! record claims q   < n: its entry is there                     → fine; the last one torn → made anew
 //!                        another's: the older record            → passed over    else → rebuild
 //!                   = n: behind the queue's last in the log     → appended
 //!                   > n: a gap                                  → rebuild
@@ -19,6 +19,7 @@ use crate::clean_stop::Tally;
 use crate::commit_log::find;
 use crate::consume_queue::{ConsumeQueue, Entry, QueueRoom, is_folder_name};
 use crate::deleted_topics::DeletedTopics;
+use crate::ext;
 use crate::mapped_file::MappedFile;
 use crate::record::decode::{Record, peek_store_timestamp};
 use crate::record::layout::sys_flag;
@@ -62,6 +63,8 @@ pub(crate) struct QueueRepair<'a> {
     has_lmq: bool,
     /// What is walked is the whole log: no gap can be closed by reading more of it.
     is_whole: bool,
+    /// After a crash: entries of the records walked may be in the page cache only.
+    is_doubtful: bool,
     buffer: Vec<u8>,
     pub counts: Counts,
 }
@@ -83,6 +86,8 @@ struct State {
     /// The walk met something that only the whole log can settle.
     is_rebuild: bool,
     is_changed: bool,
+    /// Queue offset up to which the entries' files are known as not synced.
+    doubted: u64,
 }
 
 #[derive(Default)]
@@ -128,6 +133,7 @@ impl<'a> QueueRepair<'a> {
             queues: HashMap::new(),
             has_lmq: found.iter().any(|queue| queue.topic.starts_with(LMQ_PREFIX)),
             is_whole: false,
+            is_doubtful: false,
             buffer: Vec::new(),
             counts: Counts::default(),
         };
@@ -168,6 +174,13 @@ impl<'a> QueueRepair<'a> {
         self.queues.values_mut().flat_map(HashMap::values_mut)
     }
 
+    /// In one order always: the disk sees the same calls each time.
+    fn states_in_order(&mut self) -> impl Iterator<Item = &mut State> {
+        let mut states: Vec<&mut State> = self.states().collect();
+        states.sort_unstable_by(|a, b| (&a.queue.topic, a.queue.queue_id).cmp(&(&b.queue.topic, b.queue.queue_id)));
+        states.into_iter()
+    }
+
     /// Whether no queue has an entry: then only the whole log tells what there was.
     pub fn is_blank(&mut self) -> bool {
         self.states().all(|state| state.queue.max() == 0)
@@ -184,6 +197,11 @@ impl<'a> QueueRepair<'a> {
     /// The records that follow are all of the log.
     pub fn begin_whole(&mut self) {
         self.is_whole = true;
+    }
+
+    /// The store was not stopped cleanly.
+    pub fn begin_doubt(&mut self) {
+        self.is_doubtful = true;
     }
 
     /// A record of the walk, in log order.
@@ -236,10 +254,17 @@ impl<'a> QueueRepair<'a> {
             let make_room = state.make_room(self.files, claim, &mut self.buffer);
             context(&queue, make_room)?
         } else {
-            context(&queue, state.judge(self.files, claim, self.is_whole))?
+            context(&queue, state.judge(self.files, claim, self.is_whole, &mut self.buffer))?
         };
         match verdict {
-            Verdict::Settled => return Ok(()),
+            Verdict::Settled => {
+                // The checkpoint of this start will cover it, and it was written by the one before.
+                if self.is_doubtful && claim.queue_offset >= state.doubted {
+                    queue.doubt(claim.queue_offset);
+                    state.doubted = queue.next_file(claim.queue_offset);
+                }
+                return Ok(());
+            }
             Verdict::Rebuild(reason) => {
                 tracing::warn!(
                     topic,
@@ -265,7 +290,7 @@ impl<'a> QueueRepair<'a> {
 
     fn file_tails(&mut self) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        for state in self.states().filter(|state| state.is_changed) {
+        for state in self.states_in_order().filter(|state| state.is_changed) {
             context(&state.queue, state.queue.file_tail(&mut buffer))?;
         }
         self.buffer = buffer;
@@ -278,7 +303,7 @@ impl<'a> QueueRepair<'a> {
         let (files, log_min) = (self.files, self.log_min);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut count = 0;
-        for state in self.states().filter(|state| !state.is_rebuild) {
+        for state in self.states_in_order().filter(|state| !state.is_rebuild) {
             let queue = Arc::clone(&state.queue);
             if state.last.is_some_and(|last| last.log_end() > log_end) {
                 let to = context(&queue, queue.first_entry(|entry| entry.log_end() > log_end))?;
@@ -300,7 +325,7 @@ impl<'a> QueueRepair<'a> {
     /// Marked queues lose all they have.
     pub fn begin_rebuild(&mut self) -> Result<()> {
         let mut count = 0;
-        for state in self.states().filter(|state| state.is_rebuild) {
+        for state in self.states_in_order().filter(|state| state.is_rebuild) {
             let queue = Arc::clone(&state.queue);
             context(&queue, queue.clear())?;
             *state = State { is_rebuild: true, is_changed: true, ..State::new(queue) };
@@ -314,7 +339,7 @@ impl<'a> QueueRepair<'a> {
     pub fn finish(mut self, is_synced: bool) -> Result<(crate::store::Queues, Vec<Arc<ConsumeQueue>>, Counts)> {
         self.file_tails()?;
         let mut unsynced = Vec::new();
-        for state in self.states().filter(|state| state.is_changed) {
+        for state in self.states_in_order().filter(|state| state.queue.is_unsynced()) {
             if is_synced {
                 context(&state.queue, state.queue.sync())?;
             } else {
@@ -331,11 +356,17 @@ impl<'a> QueueRepair<'a> {
 
 impl State {
     fn new(queue: Arc<ConsumeQueue>) -> State {
-        State { queue, last: None, window: Window::default(), is_rebuild: false, is_changed: false }
+        State { queue, last: None, window: Window::default(), is_rebuild: false, is_changed: false, doubted: 0 }
     }
 
     /// The walk's rule.
-    fn judge(&mut self, files: &[Arc<MappedFile>], claim: Claim, is_whole: bool) -> io::Result<Verdict> {
+    fn judge(
+        &mut self,
+        files: &[Arc<MappedFile>],
+        claim: Claim,
+        is_whole: bool,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Verdict> {
         let (min, max) = (self.queue.min(), self.queue.max());
         let q = claim.queue_offset;
         let is_first = max == 0;
@@ -360,6 +391,12 @@ impl State {
             return Ok(Verdict::Rebuild("an entry can not be read"));
         };
         if entry.log_offset == claim.entry.log_offset && entry.record_bytes == claim.entry.record_bytes {
+            // A crash can leave the first part of the last entry only: it names its record and not all of its tags.
+            let is_torn = q + 1 == max && entry.tags_code != claim.entry.tags_code && !ext::is_address(entry.tags_code);
+            if is_torn {
+                self.cut(q, buffer)?;
+                return Ok(Verdict::Append);
+            }
             return Ok(Verdict::Settled);
         }
         if entry.log_offset > claim.entry.log_offset && is_right(files, &entry, &self.queue, q) {

@@ -49,7 +49,7 @@ pub(crate) struct Recovered {
     pub index: Index,
     pub room: Arc<QueueRoom>,
     pub queues: Queues,
-    /// Queues whose files recovery has changed and not synced.
+    /// Queues whose files recovery, or the process that died before it, has changed and not synced.
     pub unsynced: Vec<Arc<ConsumeQueue>>,
     pub ext: ExtFiles,
     pub checkpoint: Checkpoint,
@@ -130,6 +130,9 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     };
     if first == 0 {
         repair.begin_whole();
+    }
+    if !is_clean {
+        repair.begin_doubt();
     }
     let mut visit = |record: &Record<'_>| told_queue(repair.walk(record));
     let mut walk = walk(&files, first, config.check_crc_on_recover, &mut visit)?;
