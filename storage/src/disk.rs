@@ -6,6 +6,8 @@
 //! an all-zero queue file, so no crash may leave either behind. Where the file system knows no nameless files the
 //! file is made in a staging folder of ours and renamed.
 
+use crate::error::OpenError;
+use crate::lock::StoreLock;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, fallocate};
 use nix::unistd::Whence;
@@ -87,6 +89,8 @@ pub(crate) trait Disk: Send + Sync {
     fn sync_all(&self, dir: &Path) -> io::Result<()>;
     /// Of the partition that holds `path`.
     fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Makes the file `path` if need be and locks it against other stores.
+    fn lock(&self, path: &Path) -> Result<StoreLock, OpenError>;
 }
 
 pub(crate) trait DiskFile: Send + Sync {
@@ -233,6 +237,10 @@ impl Disk for RealDisk {
         let unit = stat.fragment_size();
         let used_bytes = stat.blocks().saturating_sub(stat.blocks_free()) * unit;
         Ok(Space { used_bytes, free_bytes: stat.blocks_available() * unit })
+    }
+
+    fn lock(&self, path: &Path) -> Result<StoreLock, OpenError> {
+        StoreLock::take(path)
     }
 }
 

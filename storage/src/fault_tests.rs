@@ -2,8 +2,9 @@
 
 use crate::append::AppendBatch;
 use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk, Space};
-use crate::error::AppendError;
+use crate::error::{AppendError, OpenError};
 use crate::flush::{FlushKeys, Medium, Promise};
+use crate::lock::StoreLock;
 use crate::record::{NewRecord, RecordLimits};
 use crate::store::{Store, StoreConfig};
 use nix::libc::{EIO, ENOSPC};
@@ -98,6 +99,9 @@ impl Disk for FaultyDisk {
             0 => RealDisk.space(path),
             percent => Ok(Space { used_bytes: percent << 20, free_bytes: (100 - percent) << 20 }),
         }
+    }
+    fn lock(&self, path: &Path) -> Result<StoreLock, OpenError> {
+        RealDisk.lock(path)
     }
 }
 

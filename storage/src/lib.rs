@@ -28,6 +28,9 @@ mod recovery;
 mod survey;
 mod transient_pool;
 
+#[cfg(any(test, feature = "simulate"))]
+pub mod testing;
+
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]

@@ -21,7 +21,11 @@ impl StoreLock {
     pub fn take(path: &Path) -> Result<StoreLock, OpenError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path).map_err(|e| OpenError::io("can not open", path, e))?;
+        StoreLock::hold(options.open(path).map_err(|e| OpenError::io("can not open", path, e))?, path)
+    }
+
+    /// Locks `file`, which is known as `path`.
+    pub fn hold(file: File, path: &Path) -> Result<StoreLock, OpenError> {
         let range = flock { l_type: F_WRLCK as i16, l_whence: SEEK_SET as i16, l_start: 0, l_len: 1, l_pid: 0 };
         if fcntl(&file, FcntlArg::F_OFD_SETLK(&range)).is_err() {
             let mut holder = range;

@@ -139,7 +139,7 @@ impl Store {
         config.check()?;
         config.consume_queue_file_bytes = config.consume_queue_file_bytes.next_multiple_of(ENTRY_BYTES);
         disk.create_dirs(&config.root).map_err(|e| OpenError::io("can not create", &config.root, e))?;
-        let lock = StoreLock::take(&config.root.join("lock"))?;
+        let lock = disk.lock(&config.root.join("lock"))?;
         let Recovered { log, index, room, queues, unsynced, ext, checkpoint, deleted, mut report } =
             recovery::recover(&disk, &config)?;
         let pool = match config.promise {
@@ -387,9 +387,13 @@ impl Store {
         Ok(())
     }
 
+    /// In one order always: the disk sees the same calls each time.
     pub(crate) fn all_queues(&self) -> Vec<Arc<ConsumeQueue>> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
-        queues.values().flat_map(HashMap::values).cloned().collect()
+        let mut all: Vec<_> = queues.values().flat_map(HashMap::values).cloned().collect();
+        drop(queues);
+        all.sort_unstable_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
+        all
     }
 
     /// Log offset of the record that the queue's entry points to.
