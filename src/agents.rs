@@ -5,7 +5,8 @@
 //! commit   buffers of the pool to the log                 deletion of old files
 //! meta     topics.json, subscriptionGroup.json,  register one for each name server
 //!          changes of the configuration,
-//!          consumerOffset.json, counters
+//!          consumerOffset.json, counters,
+//!          consumerFilter.json
 //! delay    messages that are due, delayOffset.json
 //! transactions   half messages that nobody ended
 //! ```
@@ -27,6 +28,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 const SAMPLE_NS: u64 = 1_000_000_000;
+const FILTERS_NS: u64 = 10_000_000_000;
 /// Between two attempts to write metadata that the disk refused.
 const RETRY_NS: u64 = 1_000_000_000;
 
@@ -180,6 +182,7 @@ fn meta(broker: &Broker, peers: &Peers, stopping: &AtomicBool) {
     let offsets_interval_ns = u64::from(broker.config.consumer_offset_flush_interval_ms) * 1_000_000;
     let mut sample_ns = mono_ns();
     let mut offsets_ns = mono_ns() + offsets_interval_ns;
+    let mut filters_ns = mono_ns() + FILTERS_NS;
     let mut retry_ns = 0;
     loop {
         let is_last = stopping.load(Ordering::Acquire);
@@ -207,6 +210,12 @@ fn meta(broker: &Broker, peers: &Peers, stopping: &AtomicBool) {
                 tracing::error!(%error, "offsets not written, trying again");
             }
         }
+        if now_ns >= filters_ns || is_last {
+            filters_ns = now_ns + FILTERS_NS;
+            if let Err(error) = broker.filters.flush(wall_ms()) {
+                tracing::error!(%error, "filters not written, trying again");
+            }
+        }
         if now_ns >= sample_ns {
             sample_ns = now_ns + SAMPLE_NS;
             broker.stats.sample(wall_ms());
@@ -214,7 +223,7 @@ fn meta(broker: &Broker, peers: &Peers, stopping: &AtomicBool) {
         if is_last {
             return;
         }
-        let mut until_ns = sample_ns.min(offsets_ns);
+        let mut until_ns = sample_ns.min(offsets_ns).min(filters_ns);
         if changed > broker.dirty.durable() {
             until_ns = until_ns.min(retry_ns);
         }

@@ -12,7 +12,6 @@
 //! A shard never waits: what needs the disk or a name server first is parked, with a limit and a deadline.
 //! Shard 0 accepts for all and owns the name server.
 
-use crate::broker::clients;
 use crate::broker::hold::{Held, HoldTable};
 use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
 use crate::broker::reply::{self, PushedReply, ReplyPlace};
@@ -325,7 +324,7 @@ impl Shard {
                 replies: Vec::new(),
                 touched: Vec::new(),
                 stalled_ns: None,
-                holds: HoldTable::new(index, limits.hold_count_max as usize),
+                holds: HoldTable::new(index, limits.hold_count_max as usize, Arc::clone(&broker.store)),
                 flush_waits: FlushWaits::new(limits.parked_bytes_max as usize),
                 generation: 0,
                 woken: Vec::new(),
@@ -362,7 +361,7 @@ impl Shard {
             }
         }
         if let (Some(broker), 0) = (&self.broker, self.index) {
-            for channel in broker.broker.clients.expire(now) {
+            for channel in broker.broker.expire(now) {
                 tracing::info!(?channel, "no heartbeat for 120 s: closed");
                 if channel.shard == self.index {
                     out.close(channel.conn);
@@ -1157,8 +1156,7 @@ impl BrokerShard {
     fn on_close(&mut self, conn: ConnId, peers: &Peers, out: &mut Outbound<'_>) {
         self.holds.forget(conn);
         let broker = Arc::clone(&self.broker);
-        let clients: &clients::Clients = &broker.clients;
-        clients.on_close(Channel { shard: self.index, conn }, |group| broker.is_notified(group), &mut self.pushes);
+        broker.on_close(Channel { shard: self.index, conn }, out.now(), &mut self.pushes);
         self.deliver_pushes(peers, out);
         let gone: Vec<i32> =
             self.forwarded.iter().filter(|(_, forwarded)| forwarded.to == conn).map(|(opaque, _)| *opaque).collect();

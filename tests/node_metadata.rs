@@ -471,7 +471,7 @@ fn what_is_not_built_is_refused_with_its_key() {
         ("storeType=defaultRocksDB", &["storeType"]),
         ("aclEnable=true", &["aclEnable"]),
         ("filterServerNums=1", &["filterServerNums"]),
-        ("enablePropertyFilter=true", &["enablePropertyFilter"]),
+        ("enableConsumeQueueExt=true", &["enableConsumeQueueExt"]),
         ("listenPort=0", &["listenPort"]),
         ("listenPort=70000", &["listenPort", "70000"]),
         ("listenPort=x", &["listenPort", "x"]),

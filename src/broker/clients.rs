@@ -8,13 +8,14 @@
 //! A client is its channel; the same client id on two channels is listed once. Lost at the end of the process.
 //! Source: ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java, ClientManageProcessor.java.
 
-use super::hold::TagFilter;
+use super::filter::TagFilter;
 use super::{
     After, Answer, Broker, Channel, GROUP_BYTES_MAX, Push, PushWhat, Refusal, Request, check_group_name, retry_topic,
     unsupported,
 };
 use ringmq_net::protocol::body::heartbeat::{
-    CheckClientBody, ConsumeFromWhere, ConsumeType, ConsumerData, HeartbeatData, MessageModel, SubscriptionData,
+    CheckClientBody, ConsumeFromWhere, ConsumeType, ConsumerData, EXPRESSION_SQL92, HeartbeatData, MessageModel,
+    SubscriptionData,
 };
 use ringmq_net::protocol::body::stats::{Connection, ConsumerConnection, ConsumerIdList, ProducerConnection};
 use ringmq_net::protocol::codes::{language, response, version};
@@ -38,18 +39,19 @@ const CLIENT_ID_BYTES_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Subscription {
     pub data: SubscriptionData,
-    pub filter: TagFilter,
+    /// Counts for a subscription by tags; one by an expression is in `filters`.
+    pub tags: TagFilter,
 }
 
 impl Subscription {
     pub fn new(data: SubscriptionData) -> Subscription {
-        let filter = if data.is_all() || data.class_filter_mode || (data.is_tag() && data.sub_string.is_empty()) {
+        let tags = if data.is_all() || data.class_filter_mode || (data.is_tag() && data.sub_string.is_empty()) {
             TagFilter::All
         } else {
             // A set, so it is sorted.
             TagFilter::Codes(data.code_set.iter().copied().collect())
         };
-        Subscription { data, filter }
+        Subscription { data, tags }
     }
 }
 
@@ -110,18 +112,19 @@ struct State {
 }
 
 impl State {
-    /// Returns whether it was a member.
+    /// Returns whether it was the last member.
     fn leave(&mut self, channel: Channel, group: &str, notify: bool, pushes: &mut Vec<Push>) -> bool {
         let Some(members) = self.consumers.get_mut(group) else { return false };
         if members.members.remove(&channel).is_none() {
             return false;
         }
-        if members.members.is_empty() {
+        let is_last = members.members.is_empty();
+        if is_last {
             self.consumers.remove(group);
         } else if notify {
             members.notify(pushes);
         }
-        true
+        is_last
     }
 
     fn leave_producers(&mut self, channel: Channel, group: &str) {
@@ -201,21 +204,21 @@ impl Clients {
         members.keys().nth(pick % members.len().max(1)).copied()
     }
 
-    /// The connection is gone.
-    pub fn on_close(&self, channel: Channel, notify: impl Fn(&str) -> bool, pushes: &mut Vec<Push>) {
+    /// The connection is gone. Returns the groups that have no member any more.
+    fn on_close(&self, channel: Channel, notify: impl Fn(&str) -> bool, pushes: &mut Vec<Push>) -> Vec<String> {
         let mut state = self.write();
-        let Some((consumers, producers)) = state.channels.remove(&channel) else { return };
-        for group in consumers {
-            state.leave(channel, &group, notify(&group), pushes);
-        }
+        let Some((mut consumers, producers)) = state.channels.remove(&channel) else { return Vec::new() };
+        consumers.retain(|group| state.leave(channel, group, notify(group), pushes));
         for group in producers {
             state.leave_producers(channel, &group);
         }
+        consumers.into_iter().collect()
     }
 
-    /// Channels without a heartbeat for 120 s. They leave at once, without a notice, and are to be closed.
-    pub fn expire(&self, now: Now) -> Vec<Channel> {
+    /// Channels without a heartbeat for 120 s, and the groups that have no member without them.
+    fn expire(&self, now: Now) -> (Vec<Channel>, Vec<String>) {
         let mut state = self.write();
+        let mut gone = Vec::new();
         let dead = |client: &Client| now.mono_ns.saturating_sub(client.seen_ns) > EXPIRY_NS;
         let members = state.consumers.values().flat_map(|group| &group.members);
         let silent: BTreeSet<Channel> = members
@@ -225,14 +228,12 @@ impl Clients {
             .collect();
         for channel in &silent {
             let Some((consumers, producers)) = state.channels.remove(channel) else { continue };
-            for group in consumers {
-                state.leave(*channel, &group, false, &mut Vec::new());
-            }
+            gone.extend(consumers.into_iter().filter(|group| state.leave(*channel, group, false, &mut Vec::new())));
             for group in producers {
                 state.leave_producers(*channel, &group);
             }
         }
-        silent.into_iter().collect()
+        (silent.into_iter().collect(), gone)
     }
 }
 
@@ -315,6 +316,9 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
         let groups = state.channels.entry(request.channel).or_default();
         groups.1.insert(producer.group_name.clone());
     }
+    for consumer in data.consumer_data_set.iter().filter(|_| !data.without_sub) {
+        broker.filters.register(&consumer.group_name, &consumer.subscription_data_set, request.now.wall_ms);
+    }
     Ok(Answer::after(created.map_or(After::Now, After::Durable)))
 }
 
@@ -352,7 +356,9 @@ pub fn unregister(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<P
     }
     if let Some(group) = header.consumer_group {
         let notify = broker.is_notified(group);
-        state.leave(request.channel, group, notify, pushes);
+        if state.leave(request.channel, group, notify, pushes) {
+            broker.filters.unregister(group, request.now.wall_ms);
+        }
         if let Some(groups) = state.channels.get_mut(&request.channel) {
             groups.0.remove(group);
         }
@@ -361,6 +367,22 @@ pub fn unregister(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<P
 }
 
 impl Broker {
+    /// The connection is gone.
+    pub fn on_close(&self, channel: Channel, now: Now, pushes: &mut Vec<Push>) {
+        for group in self.clients.on_close(channel, |group| self.is_notified(group), pushes) {
+            self.filters.unregister(&group, now.wall_ms);
+        }
+    }
+
+    /// Channels without a heartbeat for 120 s. They leave at once, without a notice, and are to be closed.
+    pub fn expire(&self, now: Now) -> Vec<Channel> {
+        let (silent, gone) = self.clients.expire(now);
+        for group in gone {
+            self.filters.unregister(&group, now.wall_ms);
+        }
+        silent
+    }
+
     /// Whether the members of `group` are told when one comes or goes.
     pub fn is_notified(&self, group: &str) -> bool {
         self.config.consumer_ids_changed_notify
@@ -385,15 +407,19 @@ pub fn consumer_list(broker: &Broker, request: &Request<'_, '_>) -> Result<Answe
 }
 
 /// CHECK_CLIENT_CONFIG (46).
-pub fn check_config(request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+pub fn check_config(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     if request.command.body.is_empty() {
         return Ok(Answer::empty());
     }
     let body = CheckClientBody::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no client configuration: {error}")))?;
-    match body.subscription_data {
-        Some(data) if !data.is_tag() => Err(no_filter(&data.expression_type)),
-        _ => Ok(Answer::empty()),
+    let Some(data) = body.subscription_data.filter(|data| !data.is_tag()) else { return Ok(Answer::empty()) };
+    if !broker.config.property_filter_enable || data.expression_type != EXPRESSION_SQL92 {
+        return Err(no_filter(&data.expression_type));
+    }
+    match broker.filters.compile(&data.sub_string) {
+        Ok(_) => Ok(Answer::empty()),
+        Err(fault) => Err(Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, fault.to_string())),
     }
 }
 
@@ -530,7 +556,7 @@ mod tests {
         assert!(!group.subscriptions.contains_key("T1"));
         assert_eq!(group.subscriptions["T2"].data.sub_version, 3);
         let mut pushes = Vec::new();
-        assert!(state.leave(channel(1), "g", true, &mut pushes));
+        assert!(!state.leave(channel(1), "g", true, &mut pushes));
         assert_eq!(pushes.len(), 1);
         assert!(state.leave(channel(2), "g", true, &mut pushes));
         assert!(state.consumers.is_empty());
@@ -552,15 +578,16 @@ mod tests {
         let clients = Clients::default();
         register(&mut clients.write(), channel(1), &consumer(&[("T", 1)]), &client("old", 0), false);
         register(&mut clients.write(), channel(2), &consumer(&[("T", 1)]), &client("new", EXPIRY_NS), false);
-        assert_eq!(clients.expire(Now { wall_ms: 0, mono_ns: EXPIRY_NS + 1 }), [channel(1)]);
+        let silent = clients.expire(Now { wall_ms: 0, mono_ns: EXPIRY_NS + 1 });
+        assert_eq!(silent, (vec![channel(1)], vec![]));
         assert_eq!(clients.read().consumers["g"].members.len(), 1);
-        clients.on_close(channel(2), |_| true, &mut Vec::new());
+        assert_eq!(clients.on_close(channel(2), |_| true, &mut Vec::new()), ["g"]);
         assert_eq!(clients.subscription("g", "T").unwrap_err(), NoSubscription::Group);
     }
 
     #[test]
     fn the_filter_of_a_subscription() {
-        let all = |expression: &str| Subscription::new(SubscriptionData::build_tag("T", expression).unwrap()).filter;
+        let all = |expression: &str| Subscription::new(SubscriptionData::build_tag("T", expression).unwrap()).tags;
         assert_eq!(all("*"), TagFilter::All);
         assert_eq!(all(""), TagFilter::All);
         let TagFilter::Codes(codes) = all("TagA || TagB") else { panic!() };

@@ -6,45 +6,29 @@
 //! ```
 //! Whatever the order of the two, one of them sees the other: no wake-up is lost (`tests/hold_loom.rs`).
 //! A held pull keeps the bytes of its request; arrival and deadline run the same pull again, with suspension off.
-//! Every 5 s a pull whose queue has grown is run again even if no tag matched: its answer moves a filtered consumer
+//! Every 5 s a pull whose queue has grown is run again even if nothing matched: its answer moves a filtered consumer
 //! forward. One table for each shard; it dies with the process.
 //! Source: PullRequestHoldService.java.
 
+use super::filter::Filter;
 use ringmq_net::reactor::ConnId;
 use ringmq_storage::consume_queue::{ConsumeQueue, Entry};
+use ringmq_storage::store::Store;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// Between two looks at a held pull whose tags did not match.
+/// Between two looks at a held pull whose filter did not match.
 const SWEEP_NS: u64 = 5_000_000_000;
 /// Entries tested at a time.
 const STEP_COUNT: usize = 256;
-
-/// The tags of a subscription as the broker tests them: by the low 32 bits of the code. Collisions pass, the client
-/// compares texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TagFilter {
-    All,
-    /// Sorted.
-    Codes(Arc<[i32]>),
-}
-
-impl TagFilter {
-    pub fn accepts(&self, tags_code: i64) -> bool {
-        match self {
-            TagFilter::All => true,
-            TagFilter::Codes(codes) => codes.binary_search(&(tags_code as i32)).is_ok(),
-        }
-    }
-}
 
 pub struct Held {
     pub conn: ConnId,
     /// The whole request.
     pub frame: Box<[u8]>,
     pub queue: Arc<ConsumeQueue>,
-    pub filter: TagFilter,
+    pub filter: Filter,
     /// The first offset wanted.
     pub from: u64,
     /// Entries below have been tested.
@@ -56,20 +40,26 @@ pub struct Held {
 impl Held {
     /// Whether an entry that came since the last look passes the filter. A queue that cannot be read counts: the pull
     /// is run and says what is wrong.
-    fn has_match(&mut self, entries: &mut Vec<Entry>) -> bool {
+    fn has_match(&mut self, store: &Store, entries: &mut Vec<Entry>) -> bool {
         let max = self.queue.max();
         if max <= self.checked_to {
             return false;
         }
-        if self.filter == TagFilter::All {
+        if self.filter.is_all() {
             return true;
         }
+        let filter = &self.filter;
+        let is_wanted = |entry: &Entry| {
+            filter.accepts_entry(entry.tags_code)
+                && (!filter.asks_records()
+                    || store.entry_record(entry).is_none_or(|record| filter.accepts_record(&record)))
+        };
         while self.checked_to < max {
             entries.clear();
             if self.queue.read(self.checked_to, STEP_COUNT, entries).is_err() || entries.is_empty() {
                 return true;
             }
-            if entries.iter().any(|entry| self.filter.accepts(entry.tags_code)) {
+            if entries.iter().any(is_wanted) {
                 return true;
             }
             self.checked_to += entries.len() as u64;
@@ -90,6 +80,7 @@ pub struct HoldTable {
     /// This shard's bit in the queues' `waiters`.
     bit: u64,
     count_max: usize,
+    store: Arc<Store>,
     next_id: Id,
     slots: HashMap<Id, Slot>,
     by_queue: BTreeSet<(usize, Id)>,
@@ -103,11 +94,12 @@ fn key(queue: &Arc<ConsumeQueue>) -> usize {
 }
 
 impl HoldTable {
-    pub fn new(shard: u8, count_max: usize) -> HoldTable {
+    pub fn new(shard: u8, count_max: usize, store: Arc<Store>) -> HoldTable {
         assert!(shard < 64, "one bit of a u64 for each shard");
         HoldTable {
             bit: 1 << shard,
             count_max,
+            store,
             next_id: 0,
             slots: HashMap::new(),
             by_queue: BTreeSet::new(),
@@ -133,7 +125,7 @@ impl HoldTable {
         held.queue.waiters.fetch_or(self.bit, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let queue = Arc::clone(&held.queue);
-        if held.has_match(&mut self.entries) {
+        if held.has_match(&self.store, &mut self.entries) {
             self.rest(&queue);
             return Some(held);
         }
@@ -152,7 +144,7 @@ impl HoldTable {
         let ids: Vec<Id> = self.by_queue.range((key(queue), 0)..=(key(queue), Id::MAX)).map(|(_, id)| *id).collect();
         for id in ids {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
-            if slot.held.has_match(&mut self.entries) {
+            if slot.held.has_match(&self.store, &mut self.entries) {
                 out.extend(self.take(id));
             }
         }

@@ -7,6 +7,7 @@
 //!
 //! tables      topics groups          topics.json subscriptionGroup.json: durable before the change is answered
 //!             offsets                consumerOffset.json: every 5 s and at stop
+//!             filters                consumerFilter.json: every 10 s and at stop
 //!             schedule               delayOffset.json: every 10 s and at stop
 //!             clients orders stats   lost at the end of the process
 //!             transactions           read from the half and op queues at start
@@ -39,6 +40,7 @@ pub mod unconsumed;
 
 use crate::config::BrokerConfig;
 use clients::Clients;
+use filter::Filters;
 use groups::Groups;
 use live::Live;
 use offsets::Offsets;
@@ -189,6 +191,7 @@ pub struct Broker {
     pub groups: Groups,
     pub offsets: Offsets,
     pub clients: Clients,
+    pub filters: Arc<Filters>,
     pub orders: Orders,
     pub schedule: Schedule,
     pub transactions: Transactions,
@@ -225,6 +228,7 @@ impl Broker {
         let topics = Topics::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
         let groups = Groups::open(&config_dir, &config, Arc::clone(&dirty), now_ms)?;
         let offsets = Offsets::open(&config_dir)?;
+        let filters = Filters::open(&config_dir, config.filter_clean_ms, now_ms)?;
         let registrations = Registrations::new(&config.namesrv_addrs);
         let schedule =
             Schedule::open(&config_dir, &store, config.delay_levels.ms.clone(), config.delay_offset_flush_interval_ms)?;
@@ -258,6 +262,7 @@ impl Broker {
             groups,
             offsets,
             clients: Clients::default(),
+            filters: Arc::new(filters),
             orders: Orders::default(),
             schedule,
             transactions,
@@ -320,7 +325,7 @@ impl Broker {
             request::HEART_BEAT => clients::heartbeat(self, request, pushes),
             request::UNREGISTER_CLIENT => clients::unregister(self, request, pushes),
             request::GET_CONSUMER_LIST_BY_GROUP => clients::consumer_list(self, request),
-            request::CHECK_CLIENT_CONFIG => clients::check_config(request),
+            request::CHECK_CLIENT_CONFIG => clients::check_config(self, request),
             request::GET_CONSUMER_CONNECTION_LIST => clients::consumer_connections(self, request),
             request::GET_PRODUCER_CONNECTION_LIST => clients::producer_connections(self, request),
             request::GET_CONSUMER_RUNNING_INFO => clients::running_info(self, request),

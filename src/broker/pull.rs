@@ -9,9 +9,9 @@
 //! Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
 
 use super::clients::{NoSubscription, Subscription, no_filter};
-use super::hold::TagFilter;
-use super::{Broker, Refusal, topic_missing};
-use ringmq_net::protocol::body::heartbeat::{MessageModel, SubscriptionData};
+use super::filter::{Filter, TagFilter};
+use super::{Broker, RETRY_PREFIX, Refusal, topic_missing};
+use ringmq_net::protocol::body::heartbeat::{EXPRESSION_SQL92, MessageModel, SubscriptionData};
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::pull::{PullHeader, sys_flag};
@@ -42,7 +42,7 @@ pub enum PullOutcome {
     /// Nothing there yet and the client waits.
     Hold {
         queue: Arc<ConsumeQueue>,
-        filter: TagFilter,
+        filter: Filter,
         from: u64,
         wait_ms: u64,
     },
@@ -77,9 +77,14 @@ pub fn pull(
     let filter = check(broker, &header, peer, now).map_err(refuse)?;
     let queue = broker.store.queue_or_create(header.topic, header.queue_id);
     let count_max = header.max_msg_nums.max(1) as usize;
-    let read = broker
-        .store
-        .read(&queue, header.queue_offset, count_max, &broker.read_limits, &mut |tags_code| filter.accepts(tags_code));
+    let (from, limits) = (header.queue_offset, &broker.read_limits);
+    let mut accept = |tags_code| filter.accepts_entry(tags_code);
+    let read = if filter.asks_records() {
+        let mut accept_record = |record: &[u8]| filter.accepts_record(record);
+        broker.store.read_records(&queue, from, count_max, limits, &mut accept, &mut accept_record)
+    } else {
+        broker.store.read(&queue, from, count_max, limits, &mut accept)
+    };
     if is_first && header.has(sys_flag::COMMIT_OFFSET) {
         broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset);
     }
@@ -125,7 +130,7 @@ fn code(status: ReadStatus, from: i64) -> i32 {
 }
 
 /// Java's checks, in its order.
-fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -> Result<TagFilter, Refusal> {
+fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -> Result<Filter, Refusal> {
     let (group, topic) = (header.consumer_group, header.topic);
     let forbidden = |remark: String| Refusal::new(response::NO_PERMISSION, remark);
     if !broker.is_readable() {
@@ -152,13 +157,12 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
         )));
     }
     if header.has(sys_flag::SUBSCRIPTION) {
+        let text = header.subscription.unwrap_or("");
         if !header.is_tag_expression() {
-            return Err(no_filter(header.expression_type.unwrap_or("")));
+            return by_expression(broker, header.expression_type.unwrap_or(""), text, topic);
         }
-        let data = SubscriptionData::build_tag(topic, header.subscription.unwrap_or("")).map_err(|_| {
-            Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        })?;
-        return Ok(Subscription::new(data).filter);
+        let data = SubscriptionData::build_tag(topic, text).map_err(|_| parse_failed(""))?;
+        return Ok(by_tags(broker, Subscription::new(data).tags, topic));
     }
     let no_broadcast = |model: MessageModel| {
         (model == MessageModel::Broadcasting && !group_config.consume_broadcast_enable)
@@ -175,8 +179,56 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
     if subscription.data.sub_version < header.sub_version {
         return Err(Refusal::new(response::SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"));
     }
-    if !subscription.data.is_tag() {
+    if subscription.data.is_tag() {
+        return Ok(by_tags(broker, subscription.tags.clone(), topic));
+    }
+    let Some(registered) = broker.filters.get(topic, group) else {
+        let why = broker.filters.compile(&subscription.data.sub_string).err();
+        let why = why.map(|fault| format!(" ({fault})")).unwrap_or_default();
+        return Err(Refusal::new(
+            response::FILTER_DATA_NOT_EXIST,
+            format!("The broker's consumer filter data is not exist!Your expression may be wrong!{why}"),
+        ));
+    };
+    if registered.version < header.sub_version {
+        return Err(Refusal::new(response::FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"));
+    }
+    if !broker.config.property_filter_enable {
         return Err(no_filter(&subscription.data.expression_type));
     }
-    Ok(subscription.filter.clone())
+    if subscription.data.class_filter_mode {
+        return Ok(Filter::Tags(TagFilter::All));
+    }
+    Ok(retried(broker, topic).unwrap_or(Filter::Sql(registered.expression)))
+}
+
+fn parse_failed(why: &str) -> Refusal {
+    let remark = format!("parse the consumer's subscription failed{why}");
+    Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, remark)
+}
+
+/// An expression in the request. Java takes one that it cannot parse for none and sends every message.
+fn by_expression(broker: &Broker, kind: &str, text: &str, topic: &str) -> Result<Filter, Refusal> {
+    if text.is_empty() {
+        return Err(parse_failed(""));
+    }
+    if !broker.config.property_filter_enable || kind != EXPRESSION_SQL92 {
+        return Err(no_filter(kind));
+    }
+    let expression = broker.filters.compile(text).map_err(|fault| parse_failed(&format!(": {fault}")))?;
+    Ok(retried(broker, topic).unwrap_or(Filter::Sql(expression)))
+}
+
+fn by_tags(broker: &Broker, tags: TagFilter, topic: &str) -> Filter {
+    match retried(broker, topic) {
+        Some(Filter::Retried { group, filters, .. }) => Filter::Retried { tags, group, filters },
+        _ => Filter::Tags(tags),
+    }
+}
+
+/// With `filterSupportRetry`: what was sent back is held against the filter of its first topic.
+fn retried(broker: &Broker, topic: &str) -> Option<Filter> {
+    let group = topic.strip_prefix(RETRY_PREFIX).filter(|_| broker.config.filter_retry_enable)?;
+    let filters = Arc::clone(&broker.filters);
+    Some(Filter::Retried { tags: TagFilter::All, group: group.into(), filters })
 }

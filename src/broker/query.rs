@@ -86,19 +86,21 @@ pub fn queue_entries(broker: &Broker, request: &Request<'_, '_>) -> Result<Answe
     let count = usize::try_from(header.count).unwrap_or(0).min(QUEUE_ENTRIES_MAX);
     queue.read(index, count, &mut entries).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
     let mut body = json!({"maxQueueIndex": max, "minQueueIndex": min});
-    let mut filter = None;
+    // Java looks no further than the entry: an expression passes all of them.
+    let mut tags = None;
     if let Some(group) = header.consumer_group {
         match broker.clients.subscription(group, topic) {
             Ok((subscription, _)) => {
                 body["subscriptionData"] = json!(subscription.data);
-                body["filterData"] = json!("null");
-                filter = Some(subscription.filter.clone());
+                let data = broker.filters.data(topic, group);
+                body["filterData"] = json!(serde_json::to_string_pretty(&data).unwrap_or_default());
+                tags = (subscription.data.is_tag()).then(|| subscription.tags.clone());
             }
             Err(_) => body["filterData"] = json!(format!("{}@{topic} is not online!", shown(group))),
         }
     }
     let entry = |entry: &Entry| {
-        let is_passed = filter.as_ref().is_none_or(|filter| filter.accepts(entry.tags_code));
+        let is_passed = tags.as_ref().is_none_or(|tags| tags.accepts(entry.tags_code));
         json!({
             "eval": is_passed,
             "physicOffset": entry.log_offset,

@@ -116,6 +116,12 @@ settings! {
         consumer_offset_flush_interval_ms: u32 = "flushConsumerOffsetInterval" plain, 1..=INT_MAX, |_| 5000;
         long_polling_enable: bool = "longPollingEnable" plain, (), |_| true;
         short_polling_ms: u32 = "shortPollingTimeMills" plain, 0..=INT_MAX, |_| 1000;
+        /// Whether subscriptions may be SQL92 expressions.
+        property_filter_enable: bool = "enablePropertyFilter" plain, (), |_| false;
+        /// What was sent back is held against the expression for its first topic, too.
+        filter_retry_enable: bool = "filterSupportRetry" plain, (), |_| false;
+        /// An expression that no consumer has used for so long is forgotten.
+        filter_clean_ms: u32 = "filterDataCleanTimeSpan" plain, 0..=INT_MAX, |_| 86_400_000;
         consumer_ids_changed_notify: bool = "notifyConsumerIdsChangedEnable" plain, (), |_| true;
         pull_bytes_in_memory_max: u32 = "maxTransferBytesOnMessageInMemory" important, 1..=INT_MAX, |_| 262_144;
         pull_count_in_memory_max: u32 = "maxTransferCountOnMessageInMemory" important, 1..=INT_MAX, |_| 32;
@@ -652,7 +658,7 @@ mod tests {
             let refused = refused(&format!("{key}=other"));
             assert!(refused.contains(key) && refused.contains("other") && refused.contains(instead), "{refused}");
         }
-        load("enablePropertyFilter=FALSE ").unwrap();
+        load("enableConsumeQueueExt=FALSE ").unwrap();
     }
 
     #[test]

@@ -90,7 +90,6 @@ pub const BROKER_BLOCKED: &[Blocked] = &[
     ),
     blocked("rejectPullConsumerEnable", OFF, "pull consumers cannot be refused yet; leave it false"),
     // what clients see
-    blocked("enablePropertyFilter", OFF, "SQL92 filters are not built yet; leave it false and filter by tags"),
     blocked("enableConsumeQueueExt", OFF, "consume queue extensions are not built yet; leave it false"),
     blocked("enableLmq", OFF, NO_LMQ),
     blocked("enableMultiDispatch", OFF, NO_LMQ),
@@ -255,8 +254,6 @@ pub const BROKER_TUNING: &[&str] = &[
     "expectConsumerNumUseFilter",
     "fetchControllerAddrByDnsLookup",
     "fetchNamesrvAddrInterval",
-    "filterDataCleanTimeSpan",
-    "filterSupportRetry",
     "flushConsumerOffsetHistoryInterval",
     "forwardTimeout",
     "globalColdReadThreshold",

@@ -1,22 +1,29 @@
-//! SQL92 message filters (`enablePropertyFilter`): which messages a subscription wants, by their properties.
+//! Which messages a subscription wants: by the hash of their tag, or by their properties (SQL92, `enablePropertyFilter`).
 //!
 //! ```text
+//! entry of the queue ─ tags code ─> wanted or not                       the log is not touched
 //! text ─ token ─ parse ─> Expression, once for each subscription        a > 5 AND b IN ('x', 'y')
-//! record ─ properties, where they lie ─ evaluate ─> wanted or not       in a pull, and when it wakes
+//! record ─ properties, where they lie ─ evaluate ─> wanted or not       in a pull, and before a held one wakes
 //! ```
 //! A text that cannot be parsed is refused with the place and what is wrong there. Every verdict is Java's: tables that
 //! Java made are in `java.tsv`, and `tests/java_filter.rs` asks Java about random expressions.
-//! Source: org.apache.rocketmq.filter (4.9.7; CONTAINS, STARTSWITH and ENDSWITH from 5.3.3).
+//! Source: org.apache.rocketmq.filter (4.9.7; CONTAINS, STARTSWITH and ENDSWITH from 5.3.3), ExpressionMessageFilter.java,
+//! ExpressionForRetryMessageFilter.java.
 
+mod bloom;
 mod evaluate;
+mod filters;
 mod number;
 mod parse;
 mod token;
 
 pub use evaluate::NoAnswer;
+pub use filters::{Filters, Registered};
 
 use evaluate::Node;
-use ringmq_storage::record::properties::pairs;
+use ringmq_storage::record::decode::Record;
+use ringmq_storage::record::properties::{RETRY_TOPIC, get, pairs};
+use std::sync::Arc;
 
 /// Of an expression: a heartbeat repeats it every 30 s, and every message is held against it.
 pub const EXPRESSION_BYTES_MAX: usize = 64 << 10;
@@ -30,6 +37,72 @@ pub struct Fault {
     pub line: usize,
     pub column: usize,
     pub what: String,
+}
+
+/// The tags of a subscription as the broker tests them: by the low 32 bits of the code. Collisions pass, the client
+/// compares texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TagFilter {
+    All,
+    /// Sorted.
+    Codes(Arc<[i32]>),
+}
+
+impl TagFilter {
+    pub fn accepts(&self, tags_code: i64) -> bool {
+        match self {
+            TagFilter::All => true,
+            TagFilter::Codes(codes) => codes.binary_search(&(tags_code as i32)).is_ok(),
+        }
+    }
+}
+
+/// What a pull wants.
+#[derive(Clone)]
+pub enum Filter {
+    Tags(TagFilter),
+    Sql(Arc<Expression>),
+    /// Messages that were sent back, each by what its group wants of the topic it came from (`filterSupportRetry`).
+    Retried {
+        tags: TagFilter,
+        group: Arc<str>,
+        filters: Arc<Filters>,
+    },
+}
+
+impl Filter {
+    pub fn is_all(&self) -> bool {
+        matches!(self, Filter::Tags(TagFilter::All))
+    }
+
+    pub fn accepts_entry(&self, tags_code: i64) -> bool {
+        match self {
+            Filter::Tags(tags) | Filter::Retried { tags, .. } => tags.accepts(tags_code),
+            Filter::Sql(_) => true,
+        }
+    }
+
+    /// Whether the tags code is not enough to know.
+    pub fn asks_records(&self) -> bool {
+        !matches!(self, Filter::Tags(_))
+    }
+
+    /// A record that cannot be read has no properties that anybody could want.
+    pub fn accepts_record(&self, record: &[u8]) -> bool {
+        if let Filter::Tags(_) = self {
+            return true;
+        }
+        let Ok(Record { properties, .. }) = Record::parse(record) else { return false };
+        match self {
+            Filter::Tags(_) => true,
+            Filter::Sql(expression) => expression.matches(properties),
+            Filter::Retried { group, filters, .. } => {
+                let topic = get(properties, RETRY_TOPIC).and_then(|topic| str::from_utf8(topic).ok());
+                let registered = topic.and_then(|topic| filters.get(topic, group));
+                registered.is_none_or(|registered| registered.expression.matches(properties))
+            }
+        }
+    }
 }
 
 /// Compiled.

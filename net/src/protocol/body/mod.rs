@@ -8,6 +8,7 @@
 //! read here has from an official peer. Such an object reads as one whose members are all absent.
 
 pub mod cluster;
+pub mod filter;
 pub mod group;
 pub mod heartbeat;
 mod lenient;
