@@ -1,10 +1,11 @@
 //! `ringmq-tools`: looks into a store and into captured frames. Opens nothing for writing and takes no lock, so it may
-//! run beside a broker, ours or Java's, and then sees what is written so far.
+//! run beside a broker, ours or Java's, and then sees what is written so far. `simulate` runs a store in memory only.
 //!
 //! ```text
 //! store dump     a line for each record
 //! store verify   everything against everything        0 sound, 1 findings, 2 cannot be read
 //! frame dump     frames from stdin, hex or binary     0 whole, 1 malformed, 2 cannot be read
+//! simulate       the store through simulated crashes  0 promises kept, 1 one broken
 //! ```
 
 mod dump;
@@ -13,10 +14,12 @@ mod frame;
 mod metadata;
 mod queues;
 mod report;
+mod simulate;
 mod verify;
 mod walk;
 
 use clap::{Args, Parser, Subcommand};
+use ringmq_storage::testing::crash_sweep::Mode;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +39,8 @@ enum What {
     /// Frames of the remoting protocol.
     #[command(subcommand)]
     Frame(FrameAct),
+    /// Stops a store in memory at its calls to the disk, kills it or cuts its power, and checks what it promised.
+    Simulate(SimulateArgs),
 }
 
 #[derive(Subcommand)]
@@ -83,6 +88,27 @@ pub struct VerifyArgs {
     json: bool,
 }
 
+#[derive(Args)]
+pub struct SimulateArgs {
+    /// All of them by turns, if not given.
+    #[arg(long, value_parser = mode)]
+    mode: Option<Mode>,
+    /// Only this seed; otherwise from a new one on.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only where the seed's script makes this call to the disk.
+    #[arg(long, value_name = "CALL", requires = "seed")]
+    at: Option<u64>,
+    /// New seeds are begun for so long.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+fn mode(name: &str) -> Result<Mode, String> {
+    let names = || Mode::ALL.map(Mode::name).join(", ");
+    Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| format!("one of {}", names()))
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = BufWriter::new(io::stdout().lock());
@@ -90,6 +116,7 @@ fn main() -> ExitCode {
         What::Store(StoreAct::Dump(args)) => dump::run(args, &mut out),
         What::Store(StoreAct::Verify(args)) => verify::run(args, &mut out),
         What::Frame(FrameAct::Dump) => frame::run(&mut io::stdin().lock(), &mut out),
+        What::Simulate(args) => simulate::run(args, &mut out),
     };
     match done.and_then(|is_sound| out.flush().map(|()| is_sound)) {
         Ok(true) => ExitCode::SUCCESS,
