@@ -48,18 +48,12 @@ impl Held {
         if self.filter.is_all() {
             return true;
         }
-        let filter = &self.filter;
-        let is_wanted = |entry: &Entry| {
-            filter.accepts_entry(entry.tags_code)
-                && (!filter.asks_records()
-                    || store.entry_record(entry).is_none_or(|record| filter.accepts_record(&record)))
-        };
         while self.checked_to < max {
             entries.clear();
             if self.queue.read(self.checked_to, STEP_COUNT, entries).is_err() || entries.is_empty() {
                 return true;
             }
-            if entries.iter().any(is_wanted) {
+            if entries.iter().any(|entry| self.filter.accepts(entry, store)) {
                 return true;
             }
             self.checked_to += entries.len() as u64;

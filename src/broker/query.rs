@@ -10,6 +10,7 @@
 //! `maxNum`; here only those are counted that carry the key.
 //! Source: QueryMessageProcessor.java, AdminBrokerProcessor.queryConsumeQueue (4.9.7, 5.3.3).
 
+use super::filter::Filter;
 use super::{Answer, Broker, Refusal, Request, shown};
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::query::{QueryConsumeQueueHeader, QueryMessageHeader, ViewMessageHeader};
@@ -86,21 +87,24 @@ pub fn queue_entries(broker: &Broker, request: &Request<'_, '_>) -> Result<Answe
     let count = usize::try_from(header.count).unwrap_or(0).min(QUEUE_ENTRIES_MAX);
     queue.read(index, count, &mut entries).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
     let mut body = json!({"maxQueueIndex": max, "minQueueIndex": min});
-    // Java looks no further than the entry: an expression passes all of them.
-    let mut tags = None;
+    let mut filter = None;
     if let Some(group) = header.consumer_group {
         match broker.clients.subscription(group, topic) {
             Ok((subscription, _)) => {
                 body["subscriptionData"] = json!(subscription.data);
                 let data = broker.filters.data(topic, group);
                 body["filterData"] = json!(serde_json::to_string_pretty(&data).unwrap_or_default());
-                tags = (subscription.data.is_tag()).then(|| subscription.tags.clone());
+                filter = if subscription.data.is_tag() {
+                    Some(Filter::Tags(subscription.tags.clone()))
+                } else {
+                    broker.filters.get(topic, group).map(|registered| Filter::Sql(registered.expression))
+                };
             }
             Err(_) => body["filterData"] = json!(format!("{}@{topic} is not online!", shown(group))),
         }
     }
     let entry = |entry: &Entry| {
-        let is_passed = tags.as_ref().is_none_or(|tags| tags.accepts(entry.tags_code));
+        let is_passed = filter.as_ref().is_none_or(|filter| filter.accepts(entry, &broker.store));
         json!({
             "eval": is_passed,
             "physicOffset": entry.log_offset,

@@ -21,8 +21,10 @@ pub use evaluate::NoAnswer;
 pub use filters::{Filters, Registered};
 
 use evaluate::Node;
+use ringmq_storage::consume_queue::Entry;
 use ringmq_storage::record::decode::Record;
 use ringmq_storage::record::properties::{RETRY_TOPIC, get, pairs};
+use ringmq_storage::store::Store;
 use std::sync::Arc;
 
 /// Of an expression: a heartbeat repeats it every 30 s, and every message is held against it.
@@ -73,6 +75,12 @@ pub enum Filter {
 impl Filter {
     pub fn is_all(&self) -> bool {
         matches!(self, Filter::Tags(TagFilter::All))
+    }
+
+    /// By the entry and, where that is not enough, the record. One that is gone counts: a pull says what became of it.
+    pub fn accepts(&self, entry: &Entry, store: &Store) -> bool {
+        self.accepts_entry(entry.tags_code)
+            && (!self.asks_records() || store.entry_record(entry).is_none_or(|record| self.accepts_record(&record)))
     }
 
     pub fn accepts_entry(&self, tags_code: i64) -> bool {
