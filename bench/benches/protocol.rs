@@ -11,15 +11,31 @@ use ringmq_net::protocol::frame::{Serialize, frame_head};
 use ringmq_net::protocol::headers::send::SendHeader;
 use ringmq_net::protocol::writer::{FrameWriter, Reply};
 use std::hint::black_box;
+use std::rc::Rc;
 
 const HEADERS: [(Header, Serialize, &str); 2] =
     [(Header::Json, Serialize::Json, "json"), (Header::Rocketmq, Serialize::Binary, "rocketmq")];
 
+fn shape(header: Header, body: Rc<[u8]>) -> SendShape<'static> {
+    let (is_one_way, properties, sys_flag) = (false, &[][..], 0);
+    SendShape {
+        header,
+        group: "bench_producer",
+        messages: 1,
+        tags: 8,
+        is_one_way,
+        properties,
+        sys_flag,
+        run_id: 1,
+        body,
+    }
+}
+
 fn send_frame(header: Header) -> Vec<u8> {
     let body = template::body(1024, 1);
-    let shape = SendShape { header, group: "bench_producer", messages: 1, tags: 8, is_one_way: false, run_id: 1, body };
     let mut out = Vec::new();
-    SendTemplate::new(&shape, "BenchmarkTopic", 3).append(&mut out, OPAQUE_BASE, 1, 1_796_003_496_363);
+    let template = SendTemplate::new(&shape(header, body), "BenchmarkTopic", 3);
+    template.append(&mut out, OPAQUE_BASE, 1, 1_796_003_496_363, 1024);
     out
 }
 
@@ -146,14 +162,12 @@ fn load_generator(c: &mut Criterion) {
     let mut group = c.benchmark_group("load_generator");
     let body = template::body(1024, 1);
     for (header, _, name) in HEADERS {
-        let body = body.clone();
-        let shape = SendShape { header, group: "g", messages: 1, tags: 8, is_one_way: false, run_id: 1, body };
-        let template = SendTemplate::new(&shape, "BenchmarkTopic", 3);
+        let template = SendTemplate::new(&shape(header, body.clone()), "BenchmarkTopic", 3);
         let mut out = Vec::with_capacity(1 << 16);
         group.bench_function(BenchmarkId::new("patch_1k", name), |b| {
             b.iter(|| {
                 out.clear();
-                template.append(&mut out, OPAQUE_BASE, black_box(7), 1_796_003_496_363).len()
+                template.append(&mut out, OPAQUE_BASE, black_box(7), 1_796_003_496_363, 1024).len()
             });
         });
         let ext = [("msgId", "7F00000100002A9F0000000012345678"), ("queueId", "3"), ("queueOffset", "1234567")];

@@ -1,63 +1,65 @@
 //! Two brokers, A B A B …, in one run on one machine: each time a fresh store, the same workloads, whole processes.
 //!
-//! A ratio is taken within a round, where both brokers met the same machine, and then the median of the rounds. Before
-//! each round the disk's own speed is measured.
+//! ```text
+//! floor    each shape once on the echo server
+//! round    disk: a sequential write, durable writes of one record
+//!          for each configuration that a row asks for (as given, SYNC_FLUSH, pool)
+//!            A: start, its rows, stop        B: start, its rows, stop
+//! ```
+//! A ratio is taken within a round, where both brokers met the same machine, and then the median of the rounds. What is
+//! there is told after each broker, so that an interrupted comparison has said what it knew.
 
+mod row;
 mod table;
+mod verdict;
+
+pub use row::{Profile, RowReport, Shape, Workload};
 
 use crate::client::Client;
 use crate::disk;
 use crate::environment::{BrokerFacts, file_system};
 use crate::frame::Header;
+use crate::latency::Summary;
 use crate::peer::{Kind, Options, Peer};
 use crate::process;
-use crate::workload::{Cost, Faults, Payload, Target, consume, e2e, produce};
+use crate::workload::{Faults, Payload, produce};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILE_BYTES: u64 = 1 << 30;
 /// A comparison must contain what a long run contains: files that are full and followed by the next.
 const FILES_FILLED_MIN: u64 = 3;
-const OPEN_LOOP_WARMUP_SECONDS: u64 = 3;
 const MIB: f64 = (1 << 20) as f64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Workload {
-    /// Closed loop, one message a request
-    Produce,
-    /// Closed loop, many small messages a request
-    Batch,
-    /// Open loop of sends alone
-    Open,
-    /// Open loop with a consumer
-    E2e,
-    /// Drains what `produce`, or else `batch`, stored
-    Consume,
-}
+/// A record of 1 KiB with its properties, as the log holds it.
+const RECORD_BYTES: usize = 1_280;
+const DURABLE_WRITE_COUNT: u64 = 2_000;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// Broker A: ringmq:PATH of a release binary, java, java:DIR of jars, or echo
+    /// Broker A: ringmq:PATH of a release binary, java, java:DIR of jars, address:IP:PORT of one that runs, or echo
     #[arg(long, default_value = "ringmq:target/release/ringmq")]
     pub a: Kind,
     /// Broker B; without it A is measured alone. `java` is the published broker that bench/java/pom.xml names
     #[arg(long)]
     pub b: Option<Kind>,
-    /// Measure the echo server in each round too: the floor of machine, kernel, reactor and client
+    /// Measure the echo server, too, once for each shape: the floor of machine, kernel, reactor and client. `table` does
+    /// it anyway
     #[arg(long)]
     pub floor: bool,
-    /// Which workloads, in the order of this list
+    /// Which rows; `table` are all of docs/benchmarks.md. Those of one configuration run on one store
     #[arg(long, value_enum, value_delimiter = ',', default_value = "produce,batch,e2e,consume")]
     pub workloads: Vec<Workload>,
     /// How often each broker is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// Measured messages of a closed loop; 2.9 million of 1 KiB fill three files of 1 GiB
+    /// Measured messages of `produce` and `pool`, from which the other closed loops have theirs (batch 3 times, sync 1/3,
+    /// connections 1/5, sync-one 1/100); 2.9 million of 1 KiB fill three files of 1 GiB
     #[arg(long, default_value_t = 3_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub messages: u64,
     /// Measured seconds of a closed loop instead of a count
@@ -87,11 +89,14 @@ pub struct Settings {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: u32,
     /// Encoding of the request headers
-    #[arg(long, value_enum, default_value = "json")]
+    #[arg(long, visible_alias = "header-encoding", value_enum, default_value = "json")]
     pub header: Header,
-    /// Messages a second of the open loops
+    /// Messages a second of `e2e`, `pool-e2e` and `sync-open`
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: u64,
+    /// Messages a second of `open` and `pool-open`
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub open_rate: u64,
     /// Measured seconds of an open loop
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub open_seconds: u64,
@@ -136,47 +141,32 @@ impl Settings {
         if let Some(b) = &self.b {
             peers.push((b.resolved()?, options(&self.b_properties)));
         }
-        if self.floor {
-            peers.push((Kind::Echo, options(&[])));
-        }
         Ok(peers)
     }
 
-    fn target(&self, peer: &Peer, topic: &str) -> Target {
-        Target {
-            broker: peer.address,
-            broker_pid: Some(peer.pid()),
-            topic: topic.into(),
-            topic_count: self.topic_count,
-            queues: self.queues,
-            header: self.header,
-            connections: self.connections,
-        }
+    fn has_floor(&self) -> bool {
+        self.floor || self.workloads.contains(&Workload::Table)
     }
 
-    fn closed_loop(&self, target: Target, payload: Payload, batch: u32) -> produce::Settings {
-        produce::Settings {
-            target,
-            payload,
-            in_flight: self.in_flight,
-            batch,
-            rate: None,
-            messages: self.messages,
-            seconds: self.seconds,
-            warmup: self.warmup,
-            one_way: false,
-            verify: false,
-        }
+    /// The topics of this run; a broker that runs already may hold those of another.
+    fn run_name(&self) -> u32 {
+        static NAME: OnceLock<u32> = OnceLock::new();
+        *NAME.get_or_init(|| {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            (time.as_millis() % 100_000_000) as u32
+        })
     }
 
-    /// What a server that stores nothing can be asked for.
-    fn is_for(&self, workload: Workload, kind: &Kind) -> bool {
-        let stores = *kind != Kind::Echo;
-        self.workloads.contains(&workload) && (stores || !matches!(workload, Workload::E2e | Workload::Consume))
+    /// By configuration, each in the order of the list.
+    fn profiles(&self) -> BTreeMap<Profile, Vec<Workload>> {
+        let mut profiles: BTreeMap<Profile, Vec<Workload>> = BTreeMap::new();
+        row::expanded(&self.workloads).into_iter().for_each(|row| profiles.entry(row.profile()).or_default().push(row));
+        profiles
     }
 
     fn check(&self) -> io::Result<()> {
-        let has = |workload| self.workloads.contains(&workload);
+        let rows = row::expanded(&self.workloads);
+        let has = |workload| rows.contains(&workload);
         if has(Workload::Consume) && !has(Workload::Produce) && !has(Workload::Batch) {
             return Err(io::Error::other("consume drains what produce or batch stored, and neither is in the list"));
         }
@@ -184,215 +174,273 @@ impl Settings {
     }
 }
 
-/// One broker in one round.
-#[derive(Clone, Debug, Default, Serialize)]
+/// One row of one broker in one round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub workload: Workload,
+    pub report: RowReport,
+    /// How much the log grew, if the broker says where it ends.
+    pub log_bytes: Option<u64>,
+}
+
+impl Row {
+    /// How fast the log grew in the measured part.
+    fn log_mib_per_s(&self) -> Option<f64> {
+        let bytes_per_message = self.log_bytes? as f64 / self.report.stored()?.max(1) as f64;
+        Some(self.report.cost().rate_per_s * bytes_per_message / MIB)
+    }
+}
+
+/// One broker in one round with one configuration, on a store of its own.
+#[derive(Clone, Debug, Serialize)]
 pub struct Run {
+    pub profile: Profile,
     pub broker: BrokerFacts,
     pub ready_ms: f64,
-    pub idle_anonymous_mib: f64,
-    pub produce: Option<produce::Report>,
-    pub batch: Option<produce::Report>,
-    pub open: Option<produce::Report>,
-    pub e2e: Option<e2e::Report>,
-    pub consume: Option<consume::Report>,
+    pub idle_anonymous_mib: Option<f64>,
+    pub rows: Vec<Row>,
     /// Files of the log that the workloads filled, if the broker says where its log ends.
     pub files_filled: Option<u64>,
     pub stop_ms: f64,
 }
 
-impl Run {
-    fn sends(&self) -> impl Iterator<Item = &produce::Report> {
-        [&self.produce, &self.batch, &self.open].into_iter().flatten()
+/// One broker in one round.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Round {
+    pub runs: Vec<Run>,
+}
+
+impl Round {
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.runs.iter().flat_map(|run| &run.rows)
+    }
+
+    fn row(&self, workload: Workload) -> Option<&Row> {
+        self.rows().find(|row| row.workload == workload)
     }
 
     fn is_good(&self) -> bool {
-        self.sends().all(produce::Report::is_good)
-            && self.e2e.as_ref().is_none_or(e2e::Report::is_good)
-            && self.consume.as_ref().is_none_or(consume::Report::is_good)
-    }
-
-    fn costs(&self) -> impl Iterator<Item = &Cost> {
-        let sends = self.sends().map(|report| &report.cost);
-        let e2e = self.e2e.iter().map(|report| &report.cost);
-        sends.chain(e2e).chain(self.consume.iter().map(|report| &report.cost))
+        self.rows().all(|row| row.report.is_good())
     }
 
     fn faults(&self) -> impl Iterator<Item = &Faults> {
-        let sends = self.sends().map(|report| &report.faults);
-        let e2e = self.e2e.iter().map(|report| &report.faults);
-        sends.chain(e2e).chain(self.consume.iter().map(|report| &report.faults))
+        self.rows().map(|row| row.report.faults())
     }
 
     /// Messages lost over all workloads.
     fn lost(&self) -> u64 {
-        let sends: u64 = self.sends().filter_map(|report| report.stored).map(|stored| stored.lost).sum();
-        let e2e = self.e2e.as_ref().map_or(0, |report| report.lost);
-        sends + e2e + self.consume.as_ref().map_or(0, |report| report.lost)
+        self.rows().map(|row| row.report.lost()).sum()
     }
 
     /// Messages stored or pulled more than once over all workloads.
     fn repeated(&self) -> u64 {
-        let sends: u64 = self.sends().filter_map(|report| report.stored).map(|stored| stored.surplus).sum();
-        let e2e = self.e2e.as_ref().map_or(0, |report| report.repeated);
-        sends + e2e + self.consume.as_ref().map_or(0, |report| report.repeated)
+        self.rows().map(|row| row.report.repeated()).sum()
     }
+}
+
+/// A shape on the echo server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Floor {
+    pub shape: Shape,
+    pub report: produce::Report,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub names: Vec<String>,
+    pub header: Header,
     /// Of the work dir.
     pub file_system: Option<String>,
     /// Sequential write of the disk before each round, MiB/s.
     pub disk_mib_per_s: Vec<f64>,
+    /// A write of one record with its fdatasync before each round that has SYNC_FLUSH rows.
+    pub durable_write: Vec<Summary>,
+    pub floor: Vec<Floor>,
+    /// Which shape each row has, for its floor.
+    pub shapes: Vec<(Workload, Shape)>,
     /// By peer, then by round.
-    pub runs: Vec<Vec<Run>>,
+    pub rounds: Vec<Vec<Round>>,
     /// Why there are fewer rounds than were asked for.
     pub failure: Option<String>,
 }
 
 impl Report {
     pub fn is_good(&self) -> bool {
-        self.failure.is_none() && self.runs.iter().flatten().all(Run::is_good)
+        self.failure.is_none() && self.rounds.iter().flatten().all(Round::is_good)
+    }
+
+    fn has_rows(&self) -> bool {
+        self.rounds.iter().flatten().any(|round| !round.runs.is_empty())
+    }
+
+    fn floor_of(&self, workload: Workload) -> Option<&produce::Report> {
+        let (_, shape) = self.shapes.iter().find(|(of, _)| *of == workload)?;
+        self.floor.iter().find(|floor| floor.shape == *shape).map(|floor| &floor.report)
+    }
+
+    /// All rows that were run, in their order.
+    fn workloads(&self) -> Vec<Workload> {
+        let mut workloads = Vec::new();
+        for row in self.rounds.iter().flatten().flat_map(Round::rows) {
+            if !workloads.contains(&row.workload) {
+                workloads.push(row.workload);
+            }
+        }
+        workloads
     }
 }
 
-/// Runs all rounds; each run is told to `progress` as soon as it ends. A broker that does not start or stop or that
-/// falls silent ends the comparison; the rounds before it are still reported.
+/// Runs all rounds; `progress` gets each run as text as soon as it ends, and the report as it is then. A broker that does
+/// not start or stop or that falls silent ends the comparison; what was measured before it is still reported.
 ///
 /// # Errors
 /// A binary or the jars are missing, the settings contradict each other, or not even the first run ended.
-pub fn run(settings: &Settings, mut progress: impl FnMut(&str)) -> io::Result<Report> {
+pub fn run(settings: &Settings, mut progress: impl FnMut(&str, &Report)) -> io::Result<Report> {
     settings.check()?;
     let peers = settings.peers()?;
+    let rows = row::expanded(&settings.workloads);
     let mut report = Report {
         names: peers.iter().map(|(kind, _)| kind.to_string()).collect(),
+        header: settings.header,
         file_system: file_system(&settings.work_dir),
         disk_mib_per_s: Vec::new(),
-        runs: peers.iter().map(|_| Vec::new()).collect(),
+        durable_write: Vec::new(),
+        floor: Vec::new(),
+        shapes: rows.iter().filter_map(|row| Some((*row, row.shape(settings)?))).collect(),
+        rounds: peers.iter().map(|_| Vec::new()).collect(),
         failure: None,
     };
-    for round in 1..=settings.rounds {
-        let outcome = run_round(settings, &peers, &mut report, |index, run| {
-            let (letter, name) = (letter(index), &peers[index].0);
-            progress(&format!("── round {round} of {}: {letter} = {name}\n{run}", settings.rounds));
-        });
-        if let Err(error) = outcome {
-            if report.runs[0].is_empty() {
-                return Err(error);
-            }
-            report.failure = Some(format!("round {round}: {error}"));
-            break;
+    let outcome = run_all(settings, &peers, &mut report, &mut progress);
+    if let Err(error) = outcome {
+        if !report.has_rows() {
+            return Err(error);
         }
+        report.failure = Some(error.to_string());
     }
     Ok(report)
+}
+
+fn run_all(
+    settings: &Settings,
+    peers: &[(Kind, Options)],
+    report: &mut Report,
+    progress: &mut impl FnMut(&str, &Report),
+) -> io::Result<()> {
+    if settings.has_floor() {
+        measure_floor(settings, &peers[0].1, report, progress)?;
+    }
+    for round in 1..=settings.rounds {
+        run_round(settings, peers, report, round, progress)
+            .map_err(|error| io::Error::other(format!("round {round}: {error}")))?;
+    }
+    Ok(())
+}
+
+fn measure_floor(
+    settings: &Settings,
+    options: &Options,
+    report: &mut Report,
+    progress: &mut impl FnMut(&str, &Report),
+) -> io::Result<()> {
+    let echo = Peer::start(&Kind::Echo, options)?;
+    let mut shapes: Vec<Shape> = report.shapes.iter().map(|(_, shape)| *shape).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
+    for shape in shapes {
+        let floor = Floor { shape, report: shape.run(settings, &echo)? };
+        let text = format!("── floor: {shape}\n{}", floor.report);
+        report.floor.push(floor);
+        progress(&text, report);
+    }
+    echo.stop().map(drop)
 }
 
 fn run_round(
     settings: &Settings,
     peers: &[(Kind, Options)],
     report: &mut Report,
-    mut progress: impl FnMut(usize, &Run),
+    round: u32,
+    progress: &mut impl FnMut(&str, &Report),
 ) -> io::Result<()> {
     if settings.disk_mib > 0 {
         report.disk_mib_per_s.push(disk::sequential_write_mib_s(&settings.work_dir, settings.disk_mib << 20)?);
     }
-    for (index, (kind, options)) in peers.iter().enumerate() {
-        let run = run_one(settings, kind, options)?;
-        progress(index, &run);
-        report.runs[index].push(run);
+    let profiles = settings.profiles();
+    if profiles.contains_key(&Profile::Sync) {
+        report.durable_write.push(disk::durable_writes(&settings.work_dir, RECORD_BYTES, DURABLE_WRITE_COUNT)?);
+    }
+    report.rounds.iter_mut().for_each(|rounds| rounds.push(Round::default()));
+    for (profile, workloads) in &profiles {
+        for (index, (kind, options)) in peers.iter().enumerate() {
+            // A broker that was not started here cannot be given another configuration.
+            if matches!(kind, Kind::Running(_)) && *profile != Profile::Given {
+                continue;
+            }
+            let run = run_one(settings, kind, options, *profile, workloads)?;
+            let of = settings.rounds;
+            let text = format!("── round {round} of {of}, {profile}: {} = {kind}\n{run}", letter(index));
+            let rounds = report.rounds[index].last_mut().expect("a round has just begun");
+            rounds.runs.push(run);
+            progress(&text, report);
+        }
     }
     Ok(())
 }
 
-fn run_one(settings: &Settings, kind: &Kind, options: &Options) -> io::Result<Run> {
-    let peer = Peer::start(kind, options)?;
+fn run_one(
+    settings: &Settings,
+    kind: &Kind,
+    options: &Options,
+    profile: Profile,
+    workloads: &[Workload],
+) -> io::Result<Run> {
+    let mut options = options.clone();
+    options.properties.extend(profile.properties().iter().map(|line| (*line).to_owned()));
+    let peer = Peer::start(kind, &options)?;
     thread::sleep(Duration::from_secs(settings.idle_seconds));
-    let idle = process::memory(peer.pid())?;
+    let idle = peer.pid().map(process::memory).transpose()?;
     let mut run = Run {
+        profile,
         broker: peer.facts(),
         ready_ms: peer.ready.as_secs_f64() * 1e3,
-        idle_anonymous_mib: idle.anonymous as f64 / MIB,
-        ..Run::default()
+        idle_anonymous_mib: idle.map(|idle| idle.anonymous as f64 / MIB),
+        rows: Vec::new(),
+        files_filled: None,
+        stop_ms: 0.0,
     };
-    for workload in &settings.workloads {
-        if settings.is_for(*workload, kind) {
-            run_workload(settings, *workload, &peer, &mut run)?;
+    for workload in workloads {
+        // What a server that stores nothing can be asked for.
+        if *kind == Kind::Echo && matches!(workload, Workload::E2e | Workload::PoolE2e | Workload::Consume) {
+            continue;
         }
+        let before = log_end(&peer);
+        let report = workload.run(settings, &peer)?;
+        let log_bytes = log_end(&peer).zip(before).map(|(after, before)| after.saturating_sub(before));
+        run.rows.push(Row { workload: *workload, report, log_bytes });
     }
-    run.files_filled = files_filled(&peer);
+    run.files_filled = log_end(&peer).map(|end| end / FILE_BYTES);
     run.stop_ms = peer.stop()?.as_secs_f64() * 1e3;
     Ok(run)
 }
 
-fn run_workload(settings: &Settings, workload: Workload, peer: &Peer, run: &mut Run) -> io::Result<()> {
-    const PRODUCED: &str = "BenchProduce";
-    const BATCHED: &str = "BenchBatch";
-    let payload = settings.payload.clone();
-    match workload {
-        Workload::Produce => {
-            run.produce = Some(produce::run(&settings.closed_loop(settings.target(peer, PRODUCED), payload, 1))?);
-        }
-        Workload::Batch => {
-            let payload = Payload { size: settings.batch_size, ..payload };
-            let target = settings.target(peer, BATCHED);
-            run.batch = Some(produce::run(&settings.closed_loop(target, payload, settings.batch))?);
-        }
-        Workload::Open => {
-            let closed = settings.closed_loop(settings.target(peer, "BenchOpen"), payload, 1);
-            run.open = Some(produce::run(&produce::Settings {
-                rate: Some(settings.rate),
-                seconds: Some(settings.open_seconds),
-                warmup: settings.rate * OPEN_LOOP_WARMUP_SECONDS,
-                ..closed
-            })?);
-        }
-        Workload::E2e => {
-            run.e2e = Some(e2e::run(&e2e::Settings {
-                target: settings.target(peer, "BenchEndToEnd"),
-                payload,
-                rate: settings.rate,
-                seconds: settings.open_seconds,
-                warmup: OPEN_LOOP_WARMUP_SECONDS,
-            })?);
-        }
-        Workload::Consume => {
-            let has_produced = settings.workloads.contains(&Workload::Produce);
-            run.consume = Some(consume::run(&consume::Settings {
-                target: settings.target(peer, if has_produced { PRODUCED } else { BATCHED }),
-                pull: settings.pull,
-                passes: 1,
-                warmup: settings.warmup,
-                subscription: "*".into(),
-            })?);
-        }
-    }
-    Ok(())
-}
-
-fn files_filled(peer: &Peer) -> Option<u64> {
+fn log_end(peer: &Peer) -> Option<u64> {
     let table = Client::connect(peer.address).and_then(|mut client| client.runtime_info()).ok()?;
-    let end: u64 = table.get("commitLogMaxOffset")?.parse().ok()?;
-    Some(end / FILE_BYTES)
+    table.get("commitLogMaxOffset")?.parse().ok()
 }
 
 fn letter(index: usize) -> char {
-    ['A', 'B', 'C'][index]
+    ['A', 'B'][index]
 }
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "ready     {:.0} ms; {:.0} MiB anonymous when idle", self.ready_ms, self.idle_anonymous_mib)?;
-        for (name, report) in [("produce", &self.produce), ("batch", &self.batch), ("open", &self.open)] {
-            if let Some(report) = report {
-                write!(f, "[{name}]\n{report}")?;
-            }
+        write!(f, "ready     {:.0} ms", self.ready_ms)?;
+        match self.idle_anonymous_mib {
+            Some(mib) => writeln!(f, "; {mib:.0} MiB anonymous when idle")?,
+            None => writeln!(f)?,
         }
-        if let Some(report) = &self.e2e {
-            write!(f, "[e2e]\n{report}")?;
-        }
-        if let Some(report) = &self.consume {
-            write!(f, "[consume]\n{report}")?;
+        for row in &self.rows {
+            write!(f, "[{}]\n{}", row.workload.name(), row.report)?;
         }
         match self.files_filled {
             Some(count) => writeln!(f, "log       {count} files of 1 GiB filled")?,

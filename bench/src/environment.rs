@@ -1,6 +1,7 @@
 //! What a figure is worth nothing without: machine, kernel, file system, commit, command, and what the broker promises.
 
 use crate::client::{self, Client};
+use crate::process;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,8 @@ pub struct Environment {
     pub kernel: Option<String>,
     pub cpu: Option<String>,
     pub cores: Option<usize>,
+    /// Those this process may use.
+    pub cores_allowed: Option<String>,
     pub memory_mib: Option<u64>,
 }
 
@@ -31,6 +34,7 @@ impl Environment {
             kernel: text("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()),
             cpu: text("/proc/cpuinfo").and_then(|text| value(&text, "model name")),
             cores: thread::available_parallelism().ok().map(usize::from),
+            cores_allowed: process::cores_allowed(std::process::id()),
             memory_mib: text("/proc/meminfo")
                 .and_then(|text| value(&text, "MemTotal")?.strip_suffix(" kB")?.parse().ok())
                 .map(|kib: u64| kib / 1024),
@@ -60,7 +64,8 @@ impl fmt::Display for Environment {
         writeln!(f, "commit    {}", known(&self.commit))?;
         let cores = self.cores.map_or("?".into(), |cores| cores.to_string());
         let mib = self.memory_mib.map_or("?".into(), |mib| mib.to_string());
-        writeln!(f, "machine   {cores} cores of {}, {mib} MiB, Linux {}", known(&self.cpu), known(&self.kernel))
+        writeln!(f, "machine   {cores} cores of {}, {mib} MiB, Linux {}", known(&self.cpu), known(&self.kernel))?;
+        writeln!(f, "client    may use cores {}", known(&self.cores_allowed))
     }
 }
 
@@ -72,15 +77,20 @@ pub struct BrokerFacts {
     pub store_path: Option<String>,
     /// Of the store, if it is on this machine.
     pub file_system: Option<String>,
+    /// Those a broker on this machine may use.
+    pub cores_allowed: Option<String>,
+    /// What a delay level means, as configured.
+    pub delay_levels: Option<String>,
 }
 
 impl BrokerFacts {
-    /// A broker that does not give its configuration has none.
-    pub fn read(address: SocketAddr) -> Self {
-        match Client::connect(address).and_then(|mut client| client.config()) {
+    /// A broker that does not give its configuration has little.
+    pub fn read(address: SocketAddr, pid: Option<u32>) -> Self {
+        let facts = match Client::connect(address).and_then(|mut client| client.config()) {
             Ok(config) => Self::of(&config),
             Err(_) => Self::default(),
-        }
+        };
+        Self { cores_allowed: pid.and_then(process::cores_allowed), ..facts }
     }
 
     /// As a configuration file promises it, for a broker that does not give its own.
@@ -96,6 +106,8 @@ impl BrokerFacts {
             durability: durability(config),
             file_system: store_path.as_ref().and_then(|path| file_system(Path::new(path))),
             store_path,
+            cores_allowed: None,
+            delay_levels: config.get("messageDelayLevel").cloned(),
         }
     }
 }
@@ -106,7 +118,12 @@ fn durability(config: &BTreeMap<String, String>) -> Option<String> {
     let pool =
         if flush == "ASYNC_FLUSH" && is_true("transientStorePoolEnable") { " with transientStorePool" } else { "" };
     let role = config.get("brokerRole").map_or("unknown role", String::as_str);
-    Some(format!("{flush}{pool}, {role}"))
+    let loss = match (flush.as_str(), pool.is_empty()) {
+        ("SYNC_FLUSH", _) => "an answered message survives kill and power loss",
+        (_, true) => "an answered message survives a kill; a power loss takes what was not flushed",
+        (_, false) => "a kill takes what was not committed, a power loss what was not flushed",
+    };
+    Some(format!("{flush}{pool}, {role}: {loss}"))
 }
 
 /// Type of the file system of a folder, by the longest mount point above it.
@@ -132,8 +149,12 @@ impl fmt::Display for BrokerFacts {
         };
         write!(f, "{durability}")?;
         match (&self.store_path, &self.file_system) {
-            (Some(path), Some(kind)) => write!(f, "; store on {kind} in {path}"),
-            _ => Ok(()),
+            (Some(path), Some(kind)) => write!(f, "; store on {kind} in {path}")?,
+            _ => {}
+        }
+        match &self.cores_allowed {
+            Some(cores) => write!(f, "; may use cores {cores}"),
+            None => Ok(()),
         }
     }
 }
@@ -158,10 +179,12 @@ mod tests {
         let pool = [("flushDiskType", "ASYNC_FLUSH"), ("transientStorePoolEnable", "true"), ("brokerRole", "SLAVE")];
         for (pairs, want) in [
             (&[][..], None),
-            (&[("flushDiskType", "SYNC_FLUSH")][..], Some("SYNC_FLUSH, unknown role")),
-            (&pool[..], Some("ASYNC_FLUSH with transientStorePool, SLAVE")),
+            (&[("flushDiskType", "SYNC_FLUSH")][..], Some("SYNC_FLUSH, unknown role: an answered message survives")),
+            (&pool[..], Some("ASYNC_FLUSH with transientStorePool, SLAVE: a kill takes")),
         ] {
-            assert_eq!(durability(&config(pairs)).as_deref(), want);
+            let durability = durability(&config(pairs));
+            assert_eq!(durability.is_some(), want.is_some());
+            assert!(durability.unwrap_or_default().starts_with(want.unwrap_or_default()));
         }
     }
 

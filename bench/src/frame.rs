@@ -18,6 +18,9 @@ pub mod code {
     pub const GET_BROKER_RUNTIME_INFO: i32 = 28;
     pub const GET_MAX_OFFSET: i32 = 30;
     pub const GET_MIN_OFFSET: i32 = 31;
+    pub const HEART_BEAT: i32 = 34;
+    pub const END_TRANSACTION: i32 = 37;
+    pub const CHECK_TRANSACTION_STATE: i32 = 39;
     pub const SEND_MESSAGE_V2: i32 = 310;
     pub const SEND_BATCH_MESSAGE: i32 = 320;
 
@@ -45,6 +48,8 @@ const LANGUAGE_JAVA: u8 = 0;
 #[serde(rename_all = "lowercase")]
 pub enum Header {
     Json,
+    /// RocketMQ's binary headers
+    #[value(alias = "binary")]
     Rocketmq,
 }
 
@@ -141,7 +146,7 @@ impl fmt::Display for FrameFault {
 
 impl std::error::Error for FrameFault {}
 
-fn fault(text: impl Into<String>) -> FrameFault {
+pub(crate) fn fault(text: impl Into<String>) -> FrameFault {
     FrameFault(text.into())
 }
 

@@ -1,5 +1,9 @@
 //! Latencies: nanoseconds in, three significant digits kept, microseconds out.
 
+mod timeline;
+
+pub use timeline::{Second, Timeline, merge, record};
+
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
@@ -7,6 +11,11 @@ use std::fmt;
 /// Longer than any run waits for an answer; what is longer counts as this.
 const NS_MAX: u64 = 600_000_000_000;
 
+/// Where the percentile curve has its points: of so many latencies one is above.
+pub const CURVE_ONE_IN: [f64; 20] =
+    [1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
+
+#[derive(Clone)]
 pub struct Latency {
     histogram: Histogram<u64>,
 }
@@ -23,6 +32,11 @@ impl Latency {
         self.histogram.saturating_record(ns);
     }
 
+    /// Takes in those of another thread.
+    pub fn add(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("all have the same bounds");
+    }
+
     pub fn summary(&self) -> Summary {
         let us = |ns: u64| ns as f64 / 1e3;
         let at = |quantile| us(self.histogram.value_at_quantile(quantile));
@@ -30,9 +44,12 @@ impl Latency {
             count: self.histogram.len(),
             mean_us: self.histogram.mean() / 1e3,
             p50_us: at(0.5),
+            p90_us: at(0.9),
             p99_us: at(0.99),
             p999_us: at(0.999),
+            p9999_us: at(0.9999),
             max_us: us(self.histogram.max()),
+            curve_us: CURVE_ONE_IN.map(|one_in| at(1.0 - 1.0 / one_in)),
         }
     }
 }
@@ -42,15 +59,20 @@ pub struct Summary {
     pub count: u64,
     pub mean_us: f64,
     pub p50_us: f64,
+    pub p90_us: f64,
     pub p99_us: f64,
     pub p999_us: f64,
+    pub p9999_us: f64,
     pub max_us: f64,
+    /// By [`CURVE_ONE_IN`].
+    pub curve_us: [f64; CURVE_ONE_IN.len()],
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { p50_us, p99_us, p999_us, max_us, .. } = self;
-        write!(f, "p50 {p50_us:.0} µs  p99 {p99_us:.0} µs  p99.9 {p999_us:.0} µs  max {max_us:.0} µs")
+        let Self { p50_us, p99_us, p999_us, p9999_us, max_us, .. } = self;
+        write!(f, "p50 {p50_us:.0} µs  p99 {p99_us:.0} µs  p99.9 {p999_us:.0} µs  ")?;
+        write!(f, "p99.99 {p9999_us:.0} µs  max {max_us:.0} µs")
     }
 }
 
@@ -84,6 +106,9 @@ mod tests {
             (summary.p50_us, 5_000.0),
             (summary.p99_us, 9_900.0),
             (summary.p999_us, 9_990.0),
+            (summary.p9999_us, 9_999.0),
+            (summary.curve_us[3], 5_000.0),
+            (summary.curve_us[12], 9_990.0),
             (summary.max_us, 10_000.0),
         ] {
             assert!((got - want).abs() <= want * 0.001, "got={got} want={want}");

@@ -44,6 +44,8 @@
 //!   is 1 and the table says FAULTS.
 //! - The client says so when it used more than 0.9 of a core: then the figures may be its own limit.
 
+pub mod body;
+pub mod chance;
 pub mod client;
 pub mod compare;
 pub mod disk;

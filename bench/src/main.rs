@@ -2,7 +2,7 @@
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmq_bench::environment::Environment;
-use ringmq_bench::workload::{consume, e2e, produce};
+use ringmq_bench::workload::{consume, delay, e2e, mixed, produce, transaction};
 use ringmq_bench::{compare, echo, peer};
 use serde::Serialize;
 use std::fmt::Display;
@@ -35,8 +35,14 @@ enum Workload {
     Batch(produce::Settings),
     /// Open loop with held pulls: latency from the intended send time to the pulled message
     E2e(e2e::Settings),
+    /// Producers and consumers at once, closed loop or with --rate open loop, with both latencies
+    Mixed(mixed::Settings),
     /// Drains existing queues
     Consume(consume::Settings),
+    /// Half messages and their commits and rollbacks; the broker's questions are answered
+    Transaction(transaction::Settings),
+    /// Messages with a delay level: how late they come, and that none comes early
+    Delay(delay::Settings),
     /// Start two brokers in turn and print medians and ratios
     Compare(Box<compare::Settings>),
     /// Serve as a broker that stores nothing, for the floor of the other figures
@@ -45,7 +51,7 @@ enum Workload {
 
 fn main() -> ExitCode {
     let command = Arguments::command().mut_subcommand("batch", |batch| {
-        batch.mut_arg("batch", |arg| arg.default_value("32")).mut_arg("size", |arg| arg.default_value("128"))
+        batch.mut_arg("batch", |arg| arg.default_value("32")).mut_arg("body", |arg| arg.default_value("128"))
     });
     let matches = command.get_matches();
     let Arguments { command, output } = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -54,9 +60,14 @@ fn main() -> ExitCode {
             produce::run(settings).and_then(|report| output.write(&report, report.is_good()))
         }
         Workload::E2e(settings) => e2e::run(settings).and_then(|report| output.write(&report, report.is_good())),
+        Workload::Mixed(settings) => mixed::run(settings).and_then(|report| output.write(&report, report.is_good())),
         Workload::Consume(settings) => {
             consume::run(settings).and_then(|report| output.write(&report, report.is_good()))
         }
+        Workload::Transaction(settings) => {
+            transaction::run(settings).and_then(|report| output.write(&report, report.is_good()))
+        }
+        Workload::Delay(settings) => delay::run(settings).and_then(|report| output.write(&report, report.is_good())),
         Workload::Compare(settings) => compare_all(settings, &output),
         Workload::Echo(settings) => echo::run(settings).map(|()| true),
     };
@@ -71,9 +82,9 @@ fn main() -> ExitCode {
 }
 
 fn compare_all(settings: &compare::Settings, output: &Output) -> io::Result<bool> {
-    peer::clean_up_on_signal()?;
+    peer::clean_up_on_signal(|| ())?;
     // The progress goes to the error output, so that the table stands alone in a file.
-    let report = compare::run(settings, |text| eprintln!("{text}"))?;
+    let report = compare::run(settings, |text, _| eprintln!("{text}"))?;
     output.write(&report, report.is_good())
 }
 

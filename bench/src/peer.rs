@@ -1,5 +1,6 @@
-//! Brokers that `compare` starts, on loopback ports and in a folder that is deleted with them: ringmq with its name
-//! server in one process, Java with a name server beside it, or the echo server of this binary.
+//! Brokers that `compare` and `tune` start, on loopback ports and in a folder that is deleted with them: ringmq with its
+//! name server in one process, Java with a name server beside it, or the echo server of this binary. A broker that runs
+//! already (an address) is left as it is.
 //!
 //! ```text
 //! <work dir>/ringmq-bench-XXXX/         deleted at the end, and when the bench is told to stop
@@ -35,12 +36,14 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(1);
 
-/// `ringmq:PATH` of the binary, `java` or `java:DIR` of the jars, `echo`.
+/// `ringmq:PATH` of the binary, `java` or `java:DIR` of the jars, `echo`, `address:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ringmq(PathBuf),
     Java(Jars),
     Echo,
+    /// Started by somebody else.
+    Running(SocketAddr),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,9 +61,12 @@ impl FromStr for Kind {
         match text.split_once(':') {
             Some(("ringmq", path)) if !path.is_empty() => Ok(Self::Ringmq(path.into())),
             Some(("java", dir)) if !dir.is_empty() => Ok(Self::Java(Jars::Dir(dir.into()))),
+            Some(("address", address)) => {
+                address.parse().map(Self::Running).map_err(|error| format!("{address}: {error}"))
+            }
             None if text == "java" => Ok(Self::Java(Jars::Maven)),
             None if text == "echo" => Ok(Self::Echo),
-            _ => Err("ringmq:PATH of the binary, java, java:DIR of the jars, or echo".into()),
+            _ => Err("ringmq:PATH of the binary, java, java:DIR of the jars, address:IP:PORT, or echo".into()),
         }
     }
 }
@@ -71,6 +77,7 @@ impl fmt::Display for Kind {
             Self::Ringmq(path) => write!(f, "ringmq ({})", path.display()),
             Self::Java(jars) => write!(f, "Java broker {}", jars.version().unwrap_or_default()),
             Self::Echo => f.write_str("echo server, stores nothing"),
+            Self::Running(address) => write!(f, "broker at {address}"),
         }
     }
 }
@@ -86,7 +93,7 @@ impl Kind {
                 io::Error::other(format!("{}: {error}; build it with cargo build --release", path.display()))
             }),
             Self::Java(jars) => jars.resolved().map(Self::Java),
-            Self::Echo => Ok(Self::Echo),
+            Self::Echo | Self::Running(_) => Ok(self.clone()),
         }
     }
 }
@@ -155,9 +162,9 @@ pub struct Options {
     pub java_heap: String,
 }
 
-/// A running broker. Stopped, and its folder deleted, when dropped.
+/// A running broker. If it was started here it is stopped, and its folder deleted, when dropped.
 pub struct Peer {
-    broker: Process,
+    broker: Option<Process>,
     namesrv: Option<Process>,
     dir: TempDir,
     is_storing: bool,
@@ -171,6 +178,12 @@ impl Peer {
     /// The disk is too full, no ports are free, or a process does not start to answer; what it printed is then
     /// in the error.
     pub fn start(kind: &Kind, options: &Options) -> io::Result<Self> {
+        if let Kind::Running(address) = kind {
+            Client::connect(*address)?.ping()?;
+            let dir = tempfile::Builder::new().prefix("ringmq-bench-").tempdir()?;
+            let ready = Duration::ZERO;
+            return Ok(Self { broker: None, namesrv: None, dir, is_storing: true, address: *address, ready });
+        }
         check_free_space(options)?;
         let work_dir = fs::canonicalize(&options.work_dir)?;
         let dir = tempfile::Builder::new().prefix("ringmq-bench-").tempdir_in(work_dir)?;
@@ -194,7 +207,7 @@ impl Peer {
                 namesrv.wait_until(|| TcpStream::connect(local(ports.namesrv)).is_ok())?;
                 Some(namesrv)
             }
-            Kind::Ringmq(_) | Kind::Echo => None,
+            Kind::Ringmq(_) | Kind::Echo | Kind::Running(_) => None,
         };
         let mut command = match kind {
             Kind::Java(jars) => {
@@ -215,6 +228,7 @@ impl Peer {
                 command.arg("echo").arg("--listen").arg(local(ports.broker).to_string());
                 command
             }
+            Kind::Running(_) => unreachable!("it runs already"),
         };
         // Default folders must not be the user's.
         command.env("HOME", &home).env_remove("NAMESRV_ADDR").current_dir(&home);
@@ -224,21 +238,22 @@ impl Peer {
         broker.wait_until(|| Client::connect(address).and_then(|mut client| client.ping()).is_ok())?;
         let ready = started.elapsed();
         let is_storing = *kind != Kind::Echo;
-        Ok(Self { broker, namesrv, dir, is_storing, address, ready })
+        Ok(Self { broker: Some(broker), namesrv, dir, is_storing, address, ready })
     }
 
     /// What it says about itself, or else what it was told.
     pub fn facts(&self) -> BrokerFacts {
-        let facts = BrokerFacts::read(self.address);
-        if facts.durability.is_some() || !self.is_storing {
+        let facts = BrokerFacts::read(self.address, self.pid());
+        if facts.durability.is_some() || !self.is_storing || self.broker.is_none() {
             return facts;
         }
         let text = fs::read_to_string(self.dir.path().join("broker.conf")).unwrap_or_default();
         BrokerFacts::configured(&text)
     }
 
-    pub fn pid(&self) -> u32 {
-        self.broker.child.id()
+    /// `None` of a broker that was not started here.
+    pub fn pid(&self) -> Option<u32> {
+        self.broker.as_ref().map(|broker| broker.child.id())
     }
 
     /// Ends both processes, deletes the folder, and gives back how long the broker took to end.
@@ -247,7 +262,7 @@ impl Peer {
     /// The broker had to be killed, or had ended before.
     pub fn stop(mut self) -> io::Result<Duration> {
         let started = Instant::now();
-        self.broker.end()?;
+        self.broker.as_mut().map_or(Ok(()), Process::end)?;
         let took = started.elapsed();
         self.namesrv.as_mut().map_or(Ok(()), Process::end)?;
         Ok(took)
@@ -257,7 +272,7 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         // The processes must be gone before their folder; what they say about it was said by `stop`.
-        let _ = self.broker.end();
+        let _ = self.broker.as_mut().map(Process::end);
         let _ = self.namesrv.as_mut().map(Process::end);
         started().dir = None;
         // A folder that cannot be deleted is said, because it is gigabytes.
@@ -367,9 +382,9 @@ fn started() -> MutexGuard<'static, Started> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on an interrupt or a termination ends the started processes and deletes their folder first.
-/// Call it before any other thread is started.
-pub fn clean_up_on_signal() -> io::Result<()> {
+/// From now on an interrupt or a termination ends the started processes, deletes their folder and tells `last`, before
+/// this process ends. Call it before any other thread is started.
+pub fn clean_up_on_signal(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
@@ -387,6 +402,7 @@ pub fn clean_up_on_signal() -> io::Result<()> {
         if let Some(dir) = &started.dir {
             let _ = fs::remove_dir_all(dir);
         }
+        last();
         std::process::exit(130);
     });
     Ok(())
@@ -523,7 +539,8 @@ mod tests {
         assert_eq!("java:/x:y".parse(), Ok(Kind::Java(Jars::Dir("/x:y".into()))));
         assert_eq!("java".parse(), Ok(Kind::Java(Jars::Maven)));
         assert_eq!("echo".parse(), Ok(Kind::Echo));
-        for bad in ["", "java:", "go:x", "ringmq"] {
+        assert_eq!("address:127.0.0.1:10911".parse(), Ok(Kind::Running(local(10911))));
+        for bad in ["", "java:", "go:x", "ringmq", "address:here"] {
             assert!(bad.parse::<Kind>().is_err(), "{bad}");
         }
     }

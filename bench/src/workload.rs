@@ -1,21 +1,29 @@
 //! What the workloads share: the broker they talk to, the shape of their messages, and what a run cost.
 
 pub mod consume;
+mod crew;
+pub mod delay;
 pub mod e2e;
+pub mod mixed;
 pub mod produce;
-mod schedule;
+mod round_trip;
+pub mod schedule;
 pub mod stored;
+pub mod transaction;
 
+use crate::body::BodySizes;
 use crate::client::Client;
-use crate::frame::{self, Header};
-use crate::process::{self, Memory, Usage};
+use crate::environment::BrokerFacts;
+use crate::frame::{self, Header, OPAQUE_BASE, OPAQUE_BITS};
+use crate::process::{self, Memory, Usage, Watch};
 use crate::template::{self, SendShape, SendTemplate, TAG_COUNT_MAX};
 use ringmq_net::reactor::ReactorConfig;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A run in which nothing comes back for so long has failed.
@@ -46,23 +54,27 @@ pub struct Target {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: u32,
     /// Encoding of the request headers
-    #[arg(long, value_enum, default_value = "json")]
+    #[arg(long, visible_alias = "header-encoding", value_enum, default_value = "json")]
     pub header: Header,
     /// Connections of the workload
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub connections: u32,
+    /// Show each second on the error output; on a terminal it is shown anyway
+    #[arg(long)]
+    pub progress: bool,
 }
 
 /// What is in a message.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Payload {
-    /// Bytes of a message body
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
-    pub size: u32,
+    /// Bytes of a message body: 1k, 128..4k (evenly between), or 128:6,1k:3,16k:1 (by weight); of a request's messages
+    /// all have the same
+    #[arg(long, visible_alias = "size", default_value = "1024")]
+    pub body: BodySizes,
     /// Different tags, spread evenly; 0 sends none
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(TAG_COUNT_MAX)))]
     pub tags: u32,
-    /// Seed of the letters in the bodies
+    /// Seed of everything drawn: sizes, arrivals, letters in the bodies, which transactions are rolled back
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -83,16 +95,31 @@ impl Target {
         Ok(client)
     }
 
+    fn facts(&self) -> BrokerFacts {
+        BrokerFacts::read(self.broker, self.broker_pid)
+    }
+
+    fn watch(&self, facts: &BrokerFacts) -> Watch {
+        Watch::new(self.broker_pid, facts.store_path.as_deref().map(Path::new))
+    }
+
+    /// What the line of a terminal begins with.
+    fn live<'a>(&self, workload: &'a str) -> Option<&'a str> {
+        (self.progress || io::stderr().is_terminal()).then_some(workload)
+    }
+
     /// One for each queue: the same queue of all topics first, then the next queue.
-    fn templates(&self, payload: &Payload, messages: u32, is_one_way: bool, run_id: u64) -> Vec<SendTemplate> {
+    fn templates(&self, payload: &Payload, kind: &SendKind<'_>) -> Vec<SendTemplate> {
         let shape = SendShape {
             header: self.header,
-            group: "ringmq_bench_producer",
-            messages,
+            group: PRODUCER_GROUP,
+            messages: kind.messages,
             tags: payload.tags,
-            is_one_way,
-            run_id,
-            body: template::body(payload.size as usize, payload.seed),
+            is_one_way: kind.is_one_way,
+            properties: kind.properties,
+            sys_flag: kind.sys_flag,
+            run_id: kind.run_id,
+            body: template::body(payload.body.max(), payload.seed),
         };
         let topics = self.topics();
         let of_queue = |queue| topics.iter().map(move |topic| (topic, queue));
@@ -104,6 +131,29 @@ impl Target {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+}
+
+const PRODUCER_GROUP: &str = "ringmq_bench_producer";
+
+/// What the sends of one workload have in common beside their payload.
+#[derive(Clone, Copy)]
+struct SendKind<'a> {
+    run_id: u64,
+    messages: u32,
+    is_one_way: bool,
+    properties: &'a [(&'a str, &'a str)],
+    sys_flag: i32,
+}
+
+impl SendKind<'_> {
+    fn single(run_id: u64) -> Self {
+        Self { run_id, messages: 1, is_one_way: false, properties: &[], sys_flag: 0 }
+    }
+}
+
+/// Low bits: the slot. High bits: how often it was used, so that a second answer to one request is noticed.
+fn opaque(generation: u32, slot: u32, slot_bits: u32) -> u32 {
+    OPAQUE_BASE | (((generation << slot_bits) | slot) & ((1 << OPAQUE_BITS) - 1))
 }
 
 fn run_id() -> u64 {
@@ -132,6 +182,14 @@ pub struct Cost {
     pub other_cores: Option<f64>,
     pub broker_resident_mib: Option<f64>,
     pub broker_anonymous_mib: Option<f64>,
+    /// Write calls of the broker, those to sockets too, and what it gave to the device.
+    pub broker_write_calls: Option<u64>,
+    pub broker_written_mib: Option<f64>,
+    /// Of the device below the store, by whomever.
+    pub device_writes: Option<u64>,
+    pub device_written_mib: Option<f64>,
+    pub device_flushes: Option<u64>,
+    pub client_threads: u32,
 }
 
 impl Cost {
@@ -153,14 +211,18 @@ impl Cost {
             other_cores: used.broker.map(|broker| cores(used.machine.saturating_sub(broker + used.own))),
             broker_resident_mib: memory.map(|Memory { resident, .. }| mib(resident)),
             broker_anonymous_mib: memory.map(|Memory { anonymous, .. }| mib(anonymous)),
+            broker_write_calls: used.broker_writes.map(|writes| writes.count),
+            broker_written_mib: used.broker_writes.map(|writes| mib(writes.bytes)),
+            device_writes: used.device_writes.map(|device| device.writes.count),
+            device_written_mib: used.device_writes.map(|device| mib(device.writes.bytes)),
+            device_flushes: used.device_writes.and_then(|device| device.flushes),
+            client_threads: 1,
         }
     }
-}
 
-impl Cost {
     /// Then the figures may be the client's limit and not the broker's.
     pub fn is_client_busy(&self) -> bool {
-        self.own_cores > OWN_CORES_MAX
+        self.own_cores > OWN_CORES_MAX * f64::from(self.client_threads.max(1))
     }
 
     /// Then somebody else measured or built here at the same time.
@@ -185,11 +247,25 @@ impl fmt::Display for Cost {
         if let (Some(resident), Some(anonymous)) = (self.broker_resident_mib, self.broker_anonymous_mib) {
             writeln!(f, "memory    {resident:.0} MiB resident, {anonymous:.0} MiB of it anonymous")?;
         }
+        if let (Some(calls), Some(mib)) = (self.broker_write_calls, self.broker_written_mib) {
+            write!(f, "writes    {calls} calls (sockets too), {mib:.0} MiB to the device by the broker")?;
+            if let (Some(writes), Some(mib)) = (self.device_writes, self.device_written_mib) {
+                write!(f, "; the device took {writes} writes, {mib:.0} MiB")?;
+            }
+            if let Some(flushes) = self.device_flushes {
+                write!(f, ", {flushes} flushes")?;
+            }
+            writeln!(f)?;
+        }
         if let Some(other) = self.other_cores.filter(|_| self.is_noisy()) {
             writeln!(f, "WARNING   {other:.2} cores went to neither broker nor client: this machine is not quiet")?;
         }
         if self.is_client_busy() {
-            writeln!(f, "WARNING   the client used {own_cores:.2} of a core: this run may have measured the client")?;
+            writeln!(
+                f,
+                "WARNING   the client used {own_cores:.2} cores with its {} threads: this run may have measured the client",
+                self.client_threads
+            )?;
         }
         Ok(())
     }
@@ -259,5 +335,23 @@ impl fmt::Display for Faults {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opaques_keep_ten_digits_and_differ_by_slot_and_generation() {
+        for slot_bits in [0, 8, 24] {
+            let last = (1_u32 << slot_bits) - 1;
+            for generation in [0, 1, u32::MAX] {
+                let value = opaque(generation, last, slot_bits);
+                assert!((OPAQUE_BASE..=i32::MAX as u32).contains(&value));
+                assert_eq!(value & last, last);
+                assert_ne!(value, opaque(generation.wrapping_add(1), last, slot_bits));
+            }
+        }
     }
 }

@@ -1,14 +1,17 @@
-//! The comparison as a markdown table: medians, with the smallest and the largest of the rounds in brackets.
+//! The comparison as markdown: what must be reached and whether it is, then every figure; medians, with the smallest and
+//! the largest of the rounds in brackets.
 
-use super::{FILES_FILLED_MIN, Report, Run, letter};
+use super::row::{Figure, Workload, header_name};
+use super::verdict::{self, Verdict};
+use super::{FILES_FILLED_MIN, Report, Round, Row, letter};
 use crate::latency::{Summary, median};
-use crate::workload::{Cost, Faults, produce};
+use crate::workload::{Cost, Faults};
 use std::fmt;
 
-type Pick = Box<dyn Fn(&Run) -> Option<f64>>;
+type Pick = Box<dyn Fn(&Round) -> Option<f64>>;
 
-/// A figure of a run.
-struct Row {
+/// A figure of a round.
+struct Line {
     name: String,
     unit: &'static str,
     digits: usize,
@@ -16,121 +19,210 @@ struct Row {
 }
 
 #[derive(Default)]
-struct Rows(Vec<Row>);
+struct Lines(Vec<Line>);
 
-impl Rows {
-    fn add(&mut self, name: String, unit: &'static str, digits: usize, pick: impl Fn(&Run) -> Option<f64> + 'static) {
-        self.0.push(Row { name, unit, digits, pick: Box::new(pick) });
+impl Lines {
+    fn add(&mut self, name: String, unit: &'static str, digits: usize, pick: impl Fn(&Round) -> Option<f64> + 'static) {
+        self.0.push(Line { name, unit, digits, pick: Box::new(pick) });
     }
 
-    fn cost(&mut self, workload: &str, cost: fn(&Run) -> Option<&Cost>) {
-        let name = |what: &str| format!("{workload}: {what}");
-        self.add(name("rate"), "msg/s", 0, move |run| Some(cost(run)?.rate_per_s));
-        self.add(name("broker CPU"), "µs/msg", 2, move |run| cost(run)?.broker_us_per_message);
-        self.add(name("broker CPU"), "cores", 2, move |run| cost(run)?.broker_cores);
-        self.add(name("machine CPU"), "µs/msg", 2, move |run| Some(cost(run)?.machine_us_per_message));
-        self.add(name("client CPU"), "µs/msg", 2, move |run| Some(cost(run)?.own_us_per_message));
-        self.add(name("client CPU"), "cores", 2, move |run| Some(cost(run)?.own_cores));
-        self.add(name("other CPU"), "cores", 2, move |run| cost(run)?.other_cores);
-        self.add(name("RssAnon after"), "MiB", 1, move |run| cost(run)?.broker_anonymous_mib);
+    fn row(
+        &mut self,
+        workload: Workload,
+        what: &str,
+        unit: &'static str,
+        digits: usize,
+        pick: impl Fn(&Row) -> Option<f64> + 'static,
+    ) {
+        let name = format!("{}: {what}", workload.name());
+        self.add(name, unit, digits, move |round| pick(round.row(workload)?));
     }
 
-    fn latency(&mut self, name: &str, latency: fn(&Run) -> Option<&Summary>) {
-        self.add(format!("{name} p50"), "µs", 0, move |run| Some(latency(run)?.p50_us));
-        self.add(format!("{name} p99"), "µs", 0, move |run| Some(latency(run)?.p99_us));
-        self.add(format!("{name} p99.9"), "µs", 0, move |run| Some(latency(run)?.p999_us));
-        self.add(format!("{name} max"), "µs", 0, move |run| Some(latency(run)?.max_us));
+    fn cost(&mut self, workload: Workload, what: &str, unit: &'static str, pick: fn(&Cost) -> Option<f64>) {
+        let digits = if matches!(unit, "µs/msg" | "cores") { 2 } else { 0 };
+        self.row(workload, what, unit, digits, move |row| pick(row.report.cost()));
+    }
+
+    fn latency(&mut self, workload: Workload, what: &str, pick: fn(&Row) -> Option<&Summary>) {
+        let figures: [(&str, fn(&Summary) -> f64); 5] = [
+            ("p50", |summary| summary.p50_us),
+            ("p99", |summary| summary.p99_us),
+            ("p99.9", |summary| summary.p999_us),
+            ("p99.99", |summary| summary.p9999_us),
+            ("max", |summary| summary.max_us),
+        ];
+        for (name, figure) in figures {
+            self.row(workload, &format!("{what} {name}"), "µs", 0, move |row| pick(row).map(figure));
+        }
+    }
+
+    fn workload(&mut self, workload: Workload) {
+        self.cost(workload, "rate", "msg/s", |cost| Some(cost.rate_per_s));
+        self.cost(workload, "broker CPU", "µs/msg", |cost| cost.broker_us_per_message);
+        self.cost(workload, "broker CPU", "cores", |cost| cost.broker_cores);
+        self.cost(workload, "machine CPU", "µs/msg", |cost| Some(cost.machine_us_per_message));
+        self.cost(workload, "client CPU", "µs/msg", |cost| Some(cost.own_us_per_message));
+        self.cost(workload, "client CPU", "cores", |cost| Some(cost.own_cores));
+        self.cost(workload, "other CPU", "cores", |cost| cost.other_cores);
+        self.cost(workload, "RssAnon after", "MiB", |cost| cost.broker_anonymous_mib);
+        self.cost(workload, "resident after", "MiB", |cost| cost.broker_resident_mib);
+        self.cost(workload, "write calls", "calls", |cost| cost.broker_write_calls.map(|count| count as f64));
+        self.cost(workload, "device writes", "writes", |cost| cost.device_writes.map(|count| count as f64));
+        self.cost(workload, "device flushes", "flushes", |cost| cost.device_flushes.map(|count| count as f64));
+        self.row(workload, "log", "MiB/s", 1, Row::log_mib_per_s);
+        let what = match workload {
+            Workload::Consume => "pull",
+            Workload::Batch => "ack of a request",
+            Workload::E2e | Workload::PoolE2e => "end to end",
+            _ => "ack",
+        };
+        self.latency(workload, what, |row| row.report.latency());
+        self.latency(workload, "schedule late", |row| row.report.schedule_delay());
     }
 }
 
-fn rows() -> Vec<Row> {
-    let mut rows = Rows::default();
-    rows.add("ready".into(), "ms", 0, |run| Some(run.ready_ms));
-    rows.add("idle RssAnon".into(), "MiB", 1, |run| Some(run.idle_anonymous_mib));
-    rows.cost("produce", |run| Some(&run.produce.as_ref()?.cost));
-    rows.latency("produce: ack", |run| ack(run.produce.as_ref()));
-    rows.cost("batch", |run| Some(&run.batch.as_ref()?.cost));
-    rows.latency("batch: ack of a request", |run| ack(run.batch.as_ref()));
-    rows.cost("open", |run| Some(&run.open.as_ref()?.cost));
-    rows.latency("open: ack", |run| ack(run.open.as_ref()));
-    rows.latency("open: schedule late", |run| run.open.as_ref()?.schedule_delay.as_ref());
-    rows.cost("e2e", |run| Some(&run.e2e.as_ref()?.cost));
-    rows.latency("e2e: ack", |run| Some(&run.e2e.as_ref()?.ack));
-    rows.latency("e2e: end to end", |run| Some(&run.e2e.as_ref()?.end_to_end));
-    rows.latency("e2e: schedule late", |run| Some(&run.e2e.as_ref()?.schedule_delay));
-    rows.cost("consume", |run| Some(&run.consume.as_ref()?.cost));
-    rows.add("consume: bytes".into(), "MiB/s", 1, |run| Some(run.consume.as_ref()?.mib_per_s));
-    rows.latency("consume: pull", |run| Some(&run.consume.as_ref()?.pull));
-    rows.add("lost".into(), "messages", 0, |run| Some(run.lost() as f64));
-    rows.add("stored or pulled twice".into(), "messages", 0, |run| Some(run.repeated() as f64));
-    rows.add("stop".into(), "ms", 0, |run| Some(run.stop_ms));
-    rows.0
-}
-
-fn ack(report: Option<&produce::Report>) -> Option<&Summary> {
-    report?.ack.as_ref()
+fn lines(workloads: &[Workload]) -> Vec<Line> {
+    let mut lines = Lines::default();
+    lines.add("ready".into(), "ms", 0, |round| Some(round.runs.first()?.ready_ms));
+    lines.add("idle RssAnon".into(), "MiB", 1, |round| round.runs.first()?.idle_anonymous_mib);
+    workloads.iter().for_each(|workload| lines.workload(*workload));
+    lines.add("lost".into(), "messages", 0, |round| Some(round.lost() as f64));
+    lines.add("stored or pulled twice".into(), "messages", 0, |round| Some(round.repeated() as f64));
+    lines.add("stop".into(), "ms", 0, |round| Some(round.runs.first()?.stop_ms));
+    lines.0
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.names.iter().enumerate() {
-            let promise = self.runs[index].first().map(|run| run.broker.to_string()).unwrap_or_default();
-            writeln!(f, "{} = {name}: {promise}", letter(index))?;
+            writeln!(f, "{} = {name}", letter(index))?;
+            // What it promises, once for each configuration.
+            for run in self.rounds[index].first().into_iter().flat_map(|round| &round.runs) {
+                writeln!(f, "    {}: {}", run.profile, run.broker)?;
+            }
         }
         let disk = spread(&self.disk_mib_per_s, 0);
         let kind = self.file_system.as_deref().unwrap_or("unknown file system");
         writeln!(f, "disk ({kind}): {disk} MiB/s, one sequential write and fdatasync before each round")?;
-        writeln!(f, "medians of {} rounds (smallest to largest)\n", self.runs[0].len())?;
-        let has_ratio = self.runs.len() > 1;
-        write!(f, "| measure |")?;
-        (0..self.runs.len()).try_for_each(|index| write!(f, " {} |", letter(index)))?;
-        writeln!(f, "{}", if has_ratio { " A / B |" } else { "" })?;
-        writeln!(f, "|---|{}{}", "---|".repeat(self.runs.len()), if has_ratio { "---|" } else { "" })?;
-        for row in rows() {
-            self.write_row(f, &row)?;
+        if !self.durable_write.is_empty() {
+            let p50 = self.durable_write.iter().map(|summary| summary.p50_us).collect::<Vec<_>>();
+            writeln!(f, "disk: {} µs, p50 of a pwrite of one record with its fdatasync", spread(&p50, 0))?;
         }
+        let rounds = self.rounds[0].len();
+        writeln!(f, "{}; medians of {rounds} rounds (smallest to largest)\n", header_name(self.header))?;
+        self.write_verdicts(f)?;
+        let has_ratio = self.rounds.len() > 1;
+        write!(f, "| measure |")?;
+        (0..self.rounds.len()).try_for_each(|index| write!(f, " {} |", letter(index)))?;
+        writeln!(f, "{}", if has_ratio { " A / B |" } else { "" })?;
+        writeln!(f, "|---|{}{}", "---|".repeat(self.rounds.len()), if has_ratio { "---|" } else { "" })?;
+        for line in lines(&self.workloads()) {
+            self.write_line(f, &line)?;
+        }
+        self.write_floor(f)?;
         self.write_warnings(f)
     }
 }
 
 impl Report {
-    fn write_row(&self, f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
+    /// The table that says what is met.
+    fn write_verdicts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.verdict_rows();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (head, rows) = (Self::VERDICT_HEAD, rows);
+        writeln!(f, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()))?;
+        rows.iter().try_for_each(|row| writeln!(f, "| {} |", row.join(" | ")))?;
+        writeln!(f)
+    }
+
+    pub(super) const VERDICT_HEAD: [&str; 7] = ["row", "A", "B", "A / B", "must reach", "echo (floor)", "met"];
+
+    pub(super) fn verdict_rows(&self) -> Vec<Vec<String>> {
+        let row = |verdict: &Verdict| {
+            let (figure, unit, digits) = verdict.figure.text();
+            let is_end_to_end = matches!(verdict.workload, Workload::E2e | Workload::PoolE2e);
+            let of = if is_end_to_end && verdict.figure != Figure::Cpu { " end to end" } else { "" };
+            let met = match verdict.is_met {
+                Some(true) => format!("yes ({})", verdict.why),
+                Some(false) => format!("NO ({})", verdict.why),
+                None => "–".into(),
+            };
+            vec![
+                format!("{}:{of} {figure}, {unit}", verdict.workload.name()),
+                spread(&verdict.a, digits),
+                spread(&verdict.b, digits),
+                spread(&verdict.ratios, 3),
+                verdict.must.clone(),
+                verdict.floor.map_or("–".into(), |floor| format!("{floor:.digits$}")),
+                met,
+            ]
+        };
+        verdict::verdicts(self).iter().map(row).collect()
+    }
+
+    fn write_line(&self, f: &mut fmt::Formatter<'_>, line: &Line) -> fmt::Result {
         let figures: Vec<Vec<f64>> =
-            self.runs.iter().map(|runs| runs.iter().filter_map(|run| (row.pick)(run)).collect()).collect();
+            self.rounds.iter().map(|rounds| rounds.iter().filter_map(|round| (line.pick)(round)).collect()).collect();
         if figures.iter().all(Vec::is_empty) {
             return Ok(());
         }
-        write!(f, "| {}, {} |", row.name, row.unit)?;
+        write!(f, "| {}, {} |", line.name, line.unit)?;
         for values in &figures {
-            write!(f, " {} |", spread(values, row.digits))?;
+            write!(f, " {} |", spread(values, line.digits))?;
         }
-        if let [a, b, ..] = &figures[..] {
-            // Within a round. Nothing is divided by zero: such a ratio says nothing.
-            let ratios: Vec<f64> = a.iter().zip(b).filter(|(_, b)| **b != 0.0).map(|(a, b)| a / b).collect();
-            write!(f, " {} |", spread(&ratios, 3))?;
+        if figures.len() > 1 {
+            write!(f, " {} |", spread(&verdict::ratios(self, &line.pick), 3))?;
         }
         writeln!(f)
     }
 
+    fn write_floor(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for floor in &self.floor {
+            let cost = &floor.report.cost;
+            write!(f, "\nfloor {}: {:.0} msg/s", floor.shape, cost.rate_per_s)?;
+            if let Some(us) = cost.broker_us_per_message {
+                write!(f, ", {us:.2} µs/msg")?;
+            }
+            if let Some(ack) = &floor.report.ack {
+                write!(f, ", {ack}")?;
+            }
+        }
+        if self.floor.is_empty() { Ok(()) } else { writeln!(f) }
+    }
+
     fn write_warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, runs) in self.runs.iter().enumerate() {
+        for (index, rounds) in self.rounds.iter().enumerate() {
             let letter = letter(index);
-            let bad = runs.iter().filter(|run| !run.is_good()).count();
+            let bad = rounds.iter().filter(|round| !round.is_good()).count();
             if bad > 0 {
                 let mut faults = Faults::default();
-                runs.iter().flat_map(Run::faults).for_each(|fault| faults.add(fault));
-                writeln!(f, "\n{letter}: FAULTS in {bad} of {} runs\n{faults}", runs.len())?;
+                rounds.iter().flat_map(Round::faults).for_each(|fault| faults.add(fault));
+                let of = rounds.iter().flat_map(Round::rows).filter(|row| !row.report.is_good());
+                let names: Vec<&str> = of.map(|row| row.workload.name()).collect();
+                writeln!(f, "\n{letter}: FAULTS in {bad} of {} rounds ({})\n{faults}", rounds.len(), names.join(", "))?;
             }
-            let busy = runs.iter().filter(|run| run.costs().any(Cost::is_client_busy)).count();
-            if busy > 0 {
-                writeln!(f, "\n{letter}: in {busy} of {} runs the client may have measured itself", runs.len())?;
+            for (test, what) in [
+                (Cost::is_client_busy as fn(&Cost) -> bool, "the client may have measured itself"),
+                (Cost::is_noisy, "others used this machine (see other CPU)"),
+            ] {
+                let of = rounds.iter().flat_map(Round::rows).filter(|row| test(row.report.cost()));
+                let mut names: Vec<&str> = of.map(|row| row.workload.name()).collect();
+                names.sort_unstable();
+                names.dedup();
+                if !names.is_empty() {
+                    writeln!(f, "\n{letter}: {what} in {}", names.join(", "))?;
+                }
             }
-            let noisy = runs.iter().filter(|run| run.costs().any(Cost::is_noisy)).count();
-            if noisy > 0 {
-                writeln!(f, "\n{letter}: in {noisy} of {} runs others used this machine (see other CPU)", runs.len())?;
-            }
-            let is_short = |run: &Run| run.produce.is_some() && run.files_filled.is_some_and(|n| n < FILES_FILLED_MIN);
-            if runs.iter().any(is_short) {
+            let is_short = |round: &Round| {
+                let mut runs = round.runs.iter();
+                runs.any(|run| {
+                    run.rows.iter().any(|row| matches!(row.workload, Workload::Produce | Workload::Pool))
+                        && run.files_filled.is_some_and(|count| count < FILES_FILLED_MIN)
+                })
+            };
+            if rounds.iter().any(is_short) {
                 writeln!(f, "\n{letter}: fewer than {FILES_FILLED_MIN} files of 1 GiB were filled")?;
             }
         }
@@ -153,6 +245,8 @@ fn spread(values: &[f64], digits: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::{Floor, Profile, RowReport, Run, Shape};
+    use crate::workload::produce;
     use crate::workload::stored::Stored;
 
     #[test]
@@ -162,44 +256,99 @@ mod tests {
         }
     }
 
-    fn run_at(rate_per_s: f64, p50_us: f64, lost: u64) -> Run {
+    fn round(rate_per_s: f64, p50_us: f64, lost: u64) -> Round {
         let stored = Stored { sent: 9, acknowledged: 9, stored: 9 - lost, lost, surplus: 0 };
-        let produce = produce::Report {
-            broker: Default::default(),
-            cost: Cost { rate_per_s, ..Default::default() },
-            ack: Some(Summary { p50_us, ..Default::default() }),
-            schedule_delay: None,
-            faults: Default::default(),
-            stored: Some(stored),
-            verified: None,
+        let row = Row {
+            workload: Workload::Produce,
+            report: RowReport::Sends(sends(rate_per_s, p50_us, Some(stored))),
+            log_bytes: None,
         };
-        Run { produce: Some(produce), ..Default::default() }
+        let run = Run {
+            profile: Profile::Given,
+            broker: Default::default(),
+            ready_ms: 1.0,
+            idle_anonymous_mib: None,
+            rows: vec![row],
+            files_filled: None,
+            stop_ms: 1.0,
+        };
+        Round { runs: vec![run] }
     }
 
-    fn report(runs: Vec<Vec<Run>>) -> Report {
-        let names = vec!["x".into(); runs.len()];
-        Report { names, file_system: None, disk_mib_per_s: vec![100.0], runs, failure: None }
+    fn sends(rate_per_s: f64, p50_us: f64, stored: Option<Stored>) -> produce::Report {
+        produce::Report {
+            broker: Default::default(),
+            cost: Cost { rate_per_s, ..Default::default() },
+            ack: Some(Summary { p50_us, p99_us: p50_us, ..Default::default() }),
+            schedule_delay: None,
+            faults: Default::default(),
+            stored,
+            verified: None,
+            timeline: Vec::new(),
+        }
+    }
+
+    fn report(rounds: Vec<Vec<Round>>) -> Report {
+        Report {
+            names: vec!["x".into(); rounds.len()],
+            header: crate::frame::Header::Json,
+            file_system: None,
+            disk_mib_per_s: vec![100.0],
+            durable_write: Vec::new(),
+            floor: Vec::new(),
+            shapes: Vec::new(),
+            rounds,
+            failure: None,
+        }
     }
 
     #[test]
     fn ratios_are_taken_within_a_round() {
         // The medians would give 200 / 50 = 4; the rounds give 10, 4 and 1.
-        let a = [100.0, 200.0, 300.0].map(|rate| run_at(rate, 1.0, 0)).to_vec();
-        let b = [10.0, 50.0, 300.0].map(|rate| run_at(rate, 2.0, 0)).to_vec();
+        let a = [100.0, 200.0, 300.0].map(|rate| round(rate, 1.0, 0)).to_vec();
+        let b = [10.0, 50.0, 300.0].map(|rate| round(rate, 2.0, 0)).to_vec();
         let table = report(vec![a, b]).to_string();
         let rate = "| produce: rate, msg/s | 200 (100 to 300) | 50 (10 to 300) | 4.000 (1.000 to 10.000) |";
         assert!(table.contains(rate), "{table}");
         assert!(table.contains("| produce: ack p50, µs | 1 (1 to 1) | 2 (2 to 2) | 0.500 (0.500 to 0.500) |"));
-        assert!(!table.contains("broker CPU") && !table.contains("FAULTS") && !table.contains("e2e"), "{table}");
+        assert!(table.contains("≥ 7 ×, or the disk's rate | – | NO (1.75 × away) |"), "{table}");
+        assert!(!table.contains("FAULTS") && !table.contains("e2e"), "{table}");
+    }
+
+    #[test]
+    fn a_row_is_met_by_its_ratio_the_echo_server_or_the_disk() {
+        let verdict = |report: &Report, figure| {
+            let mut verdicts = verdict::verdicts(report).into_iter();
+            verdicts.find(|verdict| verdict.figure == figure).unwrap()
+        };
+        let mut report = report(vec![vec![round(100.0, 10.0, 0)], vec![round(10.0, 100.0, 0)]]);
+        // figure, met, by what: the rate is 10 times B's; the latency must be 1/20 and is 1/10
+        let met = |report: &Report, figure| (verdict(report, figure).is_met, verdict(report, figure).why);
+        assert_eq!(met(&report, Figure::Rate), (Some(true), "ratio".into()));
+        assert_eq!(met(&report, Figure::P99), (Some(false), "2.00 × away".into()));
+        assert_eq!(met(&report, Figure::Cpu), (None, String::new()));
+        let shape = Shape { connections: 4, in_flight: 64, batch: 1, body_bytes: 1024, rate: None };
+        report.shapes = vec![(Workload::Produce, shape)];
+        report.floor = vec![Floor { shape, report: sends(1e6, 7.0, None) }];
+        assert_eq!(met(&report, Figure::P99), (Some(true), "echo".into()));
+        let mut slow = report.clone();
+        slow.rounds[0][0] = round(20.0, 10.0, 0);
+        assert_eq!(met(&slow, Figure::Rate).0, Some(false));
+        // Nine messages were stored in 9 × 5 MiB of log: at 20 a second that is the disk's rate of 100 MiB/s.
+        slow.rounds[0][0].runs[0].rows[0].log_bytes = Some(9 * (5 << 20));
+        assert_eq!(met(&slow, Figure::Rate), (Some(true), "disk".into()));
+        // A alone.
+        slow.rounds.pop();
+        assert_eq!(met(&slow, Figure::Cpu).0, None);
     }
 
     #[test]
     fn a_loss_and_a_short_comparison_are_said() {
-        let mut report = report(vec![vec![run_at(1.0, 1.0, 0), run_at(1.0, 1.0, 3)], vec![run_at(1.0, 1.0, 0)]]);
+        let mut report = report(vec![vec![round(1.0, 1.0, 0), round(1.0, 1.0, 3)], vec![round(1.0, 1.0, 0)]]);
         report.failure = Some("round 2: gone".into());
         assert!(!report.is_good());
         let table = report.to_string();
-        assert!(table.contains("A: FAULTS in 1 of 2 runs"), "{table}");
+        assert!(table.contains("A: FAULTS in 1 of 2 rounds (produce)"), "{table}");
         assert!(table.contains("| lost, messages | 2 (0 to 3) | 0 | – |"), "{table}");
         assert!(table.contains("ENDED EARLY in round 2: gone"), "{table}");
     }

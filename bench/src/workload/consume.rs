@@ -12,8 +12,8 @@ use super::{Cost, Faults, SILENCE, Target, reactor_config};
 use crate::client::Client;
 use crate::environment::BrokerFacts;
 use crate::frame::{self, OPAQUE_BASE, OPAQUE_BITS, Scanner, Seen, code};
-use crate::latency::{Latency, Summary};
-use crate::process::Usage;
+use crate::latency::{self, Latency, Second, Summary, Timeline};
+use crate::process::{Usage, Watch};
 use ringmq_net::reactor::{ConnId, Outbound, Port, Reactor, Service};
 use serde::Serialize;
 use std::fmt;
@@ -60,6 +60,7 @@ pub struct Report {
     pub lost: u64,
     pub repeated: u64,
     pub faults: Faults,
+    pub timeline: Vec<Second>,
 }
 
 impl Report {
@@ -96,6 +97,7 @@ struct Cursor {
 
 struct Consumer<'a> {
     settings: &'a Settings,
+    watch: Watch,
     topics: Vec<String>,
     connections: Vec<ConnId>,
     cursors: Vec<Cursor>,
@@ -105,6 +107,7 @@ struct Consumer<'a> {
     open: usize,
     scanner: Scanner,
     latency: Latency,
+    timeline: Timeline,
     pulled: u64,
     /// Of the measured part.
     measured: Measured,
@@ -132,7 +135,8 @@ struct Measured {
 /// The broker cannot be reached, has no such topic or nothing in it, closes a connection or falls silent.
 pub fn run(settings: &Settings) -> io::Result<Report> {
     let target = &settings.target;
-    let broker = BrokerFacts::read(target.broker);
+    let broker = target.facts();
+    let watch = target.watch(&broker);
     let topics = target.topics();
     let cursors = cursors(target, &topics)?;
     let stored: u64 = cursors.iter().map(|cursor| cursor.end - cursor.begin).sum();
@@ -142,6 +146,7 @@ pub fn run(settings: &Settings) -> io::Result<Report> {
     }
     let mut consumer = Consumer {
         settings,
+        watch,
         topics,
         connections: Vec::new(),
         cursor_bits: cursors.len().next_power_of_two().trailing_zeros(),
@@ -150,6 +155,7 @@ pub fn run(settings: &Settings) -> io::Result<Report> {
         open: 0,
         scanner: Scanner::default(),
         latency: Latency::default(),
+        timeline: Timeline::new(target.live("consume")),
         pulled: 0,
         measured: Measured::default(),
         lost: 0,
@@ -200,6 +206,7 @@ impl Consumer<'_> {
             lost: self.lost,
             repeated: self.repeated,
             faults: self.faults,
+            timeline: self.timeline.finish(),
         })
     }
 
@@ -318,7 +325,8 @@ impl Consumer<'_> {
         }
         self.pulled += count;
         if is_measured {
-            self.latency.record(now_ns.saturating_sub(cursor.sent_ns));
+            let ns = now_ns.saturating_sub(cursor.sent_ns);
+            latency::record(&mut self.latency, &mut self.timeline, now_ns, ns, count);
             self.measured.messages += count;
             self.measured.bytes += body.len() as u64;
             self.measured.pulls += 1;
@@ -326,14 +334,15 @@ impl Consumer<'_> {
     }
 
     fn read_usage(&mut self, now_ns: u64) {
-        let pid = self.settings.target.broker_pid;
-        match (Usage::read(pid), &self.measured.usage) {
+        let pid = self.watch.broker_pid;
+        match (self.watch.read(), &self.measured.usage) {
             (Ok(usage), Some(start)) => {
                 let seconds = Duration::from_nanos(now_ns - self.measured.from_ns).as_secs_f64();
                 self.cost = Some(Cost::new(&usage.since(start), self.measured.messages, seconds, pid));
             }
             (Ok(usage), None) => {
                 self.measured.from_ns = now_ns;
+                self.timeline.begin(now_ns);
                 self.measured.usage = Some(usage);
             }
             (Err(error), _) => self.failure = Some(error),
