@@ -131,7 +131,8 @@ pub fn decode<'a>(frame: &'a [u8], scratch: &'a mut Scratch) -> Result<Command<'
                     lossy.as_str()
                 }
             };
-            header_json::decode(header, room(text, header.len()), &mut command)?;
+            let room = room(text, header_json::ROOM_FACTOR * header.len());
+            header_json::decode(header, room, &mut command)?;
         }
         Serialize::Binary => {
             let room = room(text, header_binary::ROOM_FACTOR * header.len());

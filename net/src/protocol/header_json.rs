@@ -11,15 +11,32 @@
 //! Source: RemotingSerializable.java, JSONLexerBase of fastjson.
 
 use super::codes::language;
-use super::command::{Command, DecodeError};
-use super::scan;
+use super::command::{Command, DecodeError, ExtFields};
+use super::{header_json_usual, scan};
 
 /// Levels of an unknown member that is skipped: one bit each.
 const DEPTH_MAX: u32 = 64;
 
-/// Fills `command` from `header`. `room` is at least as long as `header`: an escape is never shorter than what
-/// it stands for.
+/// Room for each byte of a header: an escape is never shorter than what it stands for, and two readers may need it.
+pub(super) const ROOM_FACTOR: usize = 2;
+
+/// Fills `command` from `header`. `room` is at least [`ROOM_FACTOR`] times as long.
 pub(super) fn decode<'a>(header: &'a str, room: &'a mut [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
+    let (room, other_room) = room.split_at_mut(header.len());
+    let empty = Command { ext: ExtFields::default(), ..*command };
+    if header_json_usual::decode(header, room, command) {
+        return Ok(());
+    }
+    *command = empty;
+    decode_any(header, other_room, command)
+}
+
+/// `room` is at least as long as `header`.
+pub(super) fn decode_any<'a>(
+    header: &'a str,
+    room: &'a mut [u8],
+    command: &mut Command<'a>,
+) -> Result<(), DecodeError> {
     assert!(room.len() >= header.len());
     let mut scanner = Scanner { text: header, position: 0, room };
     command.language = Some(language::JAVA);
