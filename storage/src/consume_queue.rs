@@ -181,6 +181,8 @@ struct QueueFiles {
     /// Of these entries.
     unsynced_bytes: u64,
     is_name_unsynced: bool,
+    /// Entries were taken away, and no sync has covered that.
+    is_cut: bool,
     /// A coming round knows that there is something to sync.
     is_listed: bool,
     /// The topic was deleted: nothing is written any more.
@@ -469,6 +471,7 @@ impl ConsumeQueue {
             }
             files.is_name_unsynced = false;
         }
+        files.is_cut = false;
         Ok(())
     }
 
@@ -490,12 +493,18 @@ impl ConsumeQueue {
         !files.unsynced.is_empty() || files.is_name_unsynced
     }
 
+    /// Whether a power loss could bring back entries that were taken away.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.files().is_cut
+    }
+
     /// The whole file system has been synced since anything was written.
     pub(crate) fn note_synced(&self) {
         let mut files = self.files();
         files.unsynced_bytes = 0;
         files.unsynced.clear();
         files.is_name_unsynced = false;
+        files.is_cut = false;
     }
 
     /// `min` becomes the first entry whose record is at `log_min` or above; `max` when there is none.
@@ -551,7 +560,7 @@ impl Drop for ConsumeQueue {
 impl ConsumeQueue {
     /// Takes over the files that begin at `starts` (byte offsets, neighbours, all of full length). The queue ends before
     /// the first slot of the last file that holds no valid entry; what lies behind it is zeroed, files without any entry
-    /// are removed. `Some` says what is wrong: the queue is then unusable and has to be cleared and rebuilt.
+    /// are removed. `Some` says what is wrong: the queue then ends before that and has to be rebuilt.
     pub(crate) fn load(&self, starts: &[u64]) -> io::Result<Option<String>> {
         let (Some(first), Some(last)) = (starts.first(), starts.last()) else {
             return Ok(None);
@@ -573,6 +582,12 @@ impl ConsumeQueue {
                 self.file(*full)?.read_at(self.room.file_bytes - ENTRY_BYTES, &mut bytes)?;
                 if !Entry::decode(&bytes).is_valid() {
                     let path = self.dir().join(file_name(*full));
+                    let end = full / ENTRY_BYTES + self.valid_count(*full)?;
+                    self.cut_files(end * ENTRY_BYTES)?;
+                    self.place_at(first / ENTRY_BYTES, end);
+                    if end * ENTRY_BYTES == *first {
+                        self.clear()?;
+                    }
                     return Ok(Some(format!("{} is not full, but files follow", path.display())));
                 }
             }
@@ -646,6 +661,10 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    pub(crate) fn has_files(&self) -> bool {
+        self.files().end > 0
+    }
+
     /// No entries and no files any more.
     pub(crate) fn clear(&self) -> io::Result<()> {
         self.cut_files(0)?;
@@ -659,15 +678,14 @@ impl ConsumeQueue {
             self.room.disk.remove_file(&self.dir().join(file_name(*start)))?;
         }
         self.room.descriptors.forget(|(number, _)| number == self.number);
-        *self.files() = QueueFiles { is_name_unsynced: true, ..QueueFiles::default() };
+        *self.files() = QueueFiles { is_name_unsynced: true, is_cut: true, ..QueueFiles::default() };
         self.place_at(0, 0);
         Ok(())
     }
 
     /// The next entry of this empty queue will be number `queue_offset`.
     pub(crate) fn start_at(&self, queue_offset: u64) {
-        let has_files = { self.files().end > 0 };
-        assert!(!has_files, "a queue with files goes on where they end");
+        assert!(!self.has_files(), "a queue with files goes on where they end");
         self.place_at(queue_offset, queue_offset);
     }
 
@@ -690,13 +708,17 @@ impl ConsumeQueue {
             files.unsynced.retain(|unsynced| *unsynced != start);
             files.end = start;
             files.is_name_unsynced = true;
+            files.is_cut = true;
         }
         if files.end == files.first {
             (files.first, files.end) = (0, 0);
         } else if end < files.end {
             let start = files.end - self.room.file_bytes;
-            if self.file(start)?.zero(end - start, self.room.file_bytes)? > 0 && !files.unsynced.contains(&start) {
-                files.unsynced.push(start);
+            if self.file(start)?.zero(end - start, self.room.file_bytes)? > 0 {
+                files.is_cut = true;
+                if !files.unsynced.contains(&start) {
+                    files.unsynced.push(start);
+                }
             }
         }
         Ok(())

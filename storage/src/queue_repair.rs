@@ -35,6 +35,8 @@ use std::sync::atomic::Ordering;
 const PENDING_COUNT_MAX: u64 = 500_000;
 /// Entries of one queue read ahead while its records come by.
 const WINDOW_COUNT: usize = 64;
+/// Above this the file system is synced as a whole.
+const SYNC_COUNT_EACH_BY_ITSELF: usize = 32;
 /// A gap is closed by so many entries at most; a wider one is a number gone wrong, the queue then starts behind it.
 const GAP_COUNT_MAX: u64 = 100_000;
 pub(crate) const LMQ_PREFIX: &str = "%LMQ%";
@@ -146,14 +148,15 @@ impl<'a> QueueRepair<'a> {
     fn load_queue(&mut self, found: &QueueFound, lines: &mut Vec<String>) -> Result<()> {
         let queue = Arc::new(ConsumeQueue::new(self.room, &found.topic, found.queue_id));
         let damage = match &found.damage {
-            Some(damage) => Some(damage.clone()),
+            Some(damage) => {
+                context(&queue, queue.remove_files(&found.starts))?;
+                Some(damage.clone())
+            }
             None => context(&queue, queue.load(&found.starts))?,
         };
+        let is_rebuild = damage.is_some();
         if let Some(damage) = damage {
             lines.push(format!("{damage}; the queue is rebuilt from the log"));
-            context(&queue, queue.remove_files(&found.starts))?;
-            self.insert(State { is_rebuild: true, ..State::new(queue) });
-            return Ok(());
         }
         context(&queue, queue.correct_min(self.log_min))?;
         let last = context(&queue, last_entry(&queue))?;
@@ -162,7 +165,7 @@ impl<'a> QueueRepair<'a> {
             // The store was killed between the note and the removal.
             return context(&queue, queue.clear());
         }
-        self.insert(State { last, ..State::new(queue) });
+        self.insert(State { last, is_rebuild, ..State::new(queue) });
         Ok(())
     }
 
@@ -300,7 +303,7 @@ impl<'a> QueueRepair<'a> {
     /// After the walk: entries of records beyond the log's end go, queues that do not end with one of their own records
     /// are marked.
     pub fn cut(&mut self, log_end: u64) -> Result<u64> {
-        let (files, log_min) = (self.files, self.log_min);
+        let (files, log_min, deleted) = (self.files, self.log_min, self.deleted);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut count = 0;
         for state in self.states_in_order().filter(|state| !state.is_rebuild) {
@@ -309,6 +312,11 @@ impl<'a> QueueRepair<'a> {
                 let to = context(&queue, queue.first_entry(|entry| entry.log_end() > log_end))?;
                 count += queue.max() - to;
                 context(&queue, state.cut(to, &mut buffer))?;
+                if state.last.is_some_and(|last| last.log_offset < deleted.log_end(&queue.topic)) {
+                    // The removal of a deleted topic's queue was lost, and the log has lost its last records.
+                    context(&queue, queue.clear())?;
+                    state.last = None;
+                }
             }
             if let Some(last) = state.last
                 && last.log_offset >= log_min
@@ -322,25 +330,37 @@ impl<'a> QueueRepair<'a> {
         Ok(count)
     }
 
-    /// Marked queues lose all they have.
+    /// Marked queues lose all but the entries whose records have expired: these say where the queue goes on.
     pub fn begin_rebuild(&mut self) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
         let mut count = 0;
         for state in self.states_in_order().filter(|state| state.is_rebuild) {
             let queue = Arc::clone(&state.queue);
-            context(&queue, queue.clear())?;
-            *state = State { is_rebuild: true, is_changed: true, ..State::new(queue) };
+            let cut = queue.cut(queue.min(), &mut buffer);
+            context(&queue, cut)?;
+            let last =
+                context(&queue, if queue.has_files() { last_entry(&queue) } else { queue.clear().map(|()| None) })?;
+            *state = State { last, is_rebuild: true, is_changed: true, ..State::new(queue) };
             count += 1;
         }
+        self.buffer = buffer;
         self.counts.rebuilt = count;
         Ok(())
     }
 
-    /// Everything into the files. `is_synced`: and onto the device. Returns all queues, and those still to be synced.
+    /// Everything into the files, what was cut onto the device. `is_synced`: and all of it. Returns all queues, and those still to be synced.
     pub fn finish(mut self, is_synced: bool) -> Result<(crate::store::Queues, Vec<Arc<ConsumeQueue>>, Counts)> {
         self.file_tails()?;
+        // Entries that were cut must not come back when the log has grown over the place that they point to.
+        let cut_count = self.states().filter(|state| state.queue.is_cut()).count();
+        if cut_count > SYNC_COUNT_EACH_BY_ITSELF {
+            let (room, dir) = (self.room, &self.room.dir);
+            room.disk.sync_all(dir).map_err(|error| QueueError { path: dir.clone(), error })?;
+            self.states().for_each(|state| state.queue.note_synced());
+        }
         let mut unsynced = Vec::new();
         for state in self.states_in_order().filter(|state| state.queue.is_unsynced()) {
-            if is_synced {
+            if is_synced || state.queue.is_cut() {
                 context(&state.queue, state.queue.sync())?;
             } else {
                 unsynced.push(Arc::clone(&state.queue));
@@ -412,6 +432,8 @@ impl State {
     fn make_room(&mut self, files: &[Arc<MappedFile>], claim: Claim, buffer: &mut Vec<u8>) -> io::Result<Verdict> {
         let q = claim.queue_offset;
         let (min, max) = (self.queue.min(), self.queue.max());
+        // With no entries left but those of expired records, nobody can say what a gap behind them held.
+        let is_behind_gap = q > max && (q - max > GAP_COUNT_MAX || min == max);
         if self.last.is_none() {
             self.queue.start_at(q);
         } else if q < max {
@@ -425,7 +447,7 @@ impl State {
                 self.queue.clear()?;
                 self.queue.start_at(q);
             }
-        } else if q - max > GAP_COUNT_MAX {
+        } else if is_behind_gap {
             self.queue.clear()?;
             self.queue.start_at(q);
         }

@@ -313,15 +313,19 @@ fn cut_log(
         let bytes = file.unchecked_by_written(0..file.bytes);
         matches!(check(bytes, Some(file.start), false), Ok(Checked::Record(_)))
     };
-    if let Some(index) = files.iter().rposition(|file| file.start > end && is_whole(file)) {
-        set_aside(disk, files, index + 1, end, lines)?;
-    }
-    while let Some(file) = files.pop_if(|file| file.start > end) {
+    // Always the last file first: a crash in between must not leave a hole in the row.
+    let kept = files.iter().rposition(|file| file.start > end && is_whole(file)).map_or(0, |index| index + 1);
+    while files.len() > kept
+        && let Some(file) = files.pop_if(|file| file.start > end)
+    {
         let held = told("can not read", &file.path, file.file.zero(0, file.bytes))?;
         told("can not remove", &file.path, disk.remove_file(&file.path))?;
         if held > 0 {
             lines.push(format!("{}: behind the end of the log at {end}, removed", file.path.display()));
         }
+    }
+    if kept > 0 {
+        set_aside(disk, files, end, lines)?;
     }
     let last = files.len().saturating_sub(1);
     for (index, file) in files.iter().enumerate() {
@@ -342,12 +346,11 @@ fn cut_log(
     Ok(())
 }
 
-/// Moves the files behind `end`, up to `index_end`, into `<commit log folder>-set-aside-<end>`, with a copy of what lies
-/// behind `end` in its own file.
+/// Moves the files behind `end` into `<commit log folder>-set-aside-<end>`, with a copy of what lies behind `end` in its own
+/// file.
 fn set_aside(
     disk: &dyn Disk,
     files: &mut Vec<Arc<MappedFile>>,
-    index_end: usize,
     end: u64,
     lines: &mut Vec<String>,
 ) -> Result<(), OpenError> {
@@ -363,7 +366,7 @@ fn set_aside(
         let path = dir.join(format!("rest-of-{}-from-{end}", file_name(damaged.start)));
         told("can not write", &path, disk.replace(&path, &rest[..held]))?;
     }
-    for file in files.drain(first..index_end) {
+    for file in files.drain(first..).rev() {
         let to = dir.join(file_name(file.start));
         told("can not move aside", &file.path, disk.rename(&file.path, &to))?;
     }

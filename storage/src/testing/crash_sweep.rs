@@ -622,15 +622,14 @@ impl Sweep {
         self.start(&world, crash, at);
     }
 
-    /// A bit of some file has turned before a start: it opens or says why not, and opens again with the same outcome.
+    /// A bit of some file has turned before a start: it opens or says why not, and opens again with the same outcome. Not
+    /// after a clean stop, when less of the log is read than after the crash that follows.
     fn rot(&mut self, before: &World, at: u64) {
         let mut world = self.crashed(before, Crash::Kill, at);
         let turned = world.disk.rot(&mut Rng::new(at ^ self.seed));
         let _told = self.told(at, format!("a bit turned at {turned:?}"));
         self.counts.starts += 1;
-        if world.open().is_err() {
-            return;
-        }
+        let Ok(told) = world.open() else { return };
         let store = world.store();
         for (topic, queue_id) in queues() {
             let Some(queue) = store.queue(topic, queue_id) else { continue };
@@ -643,7 +642,7 @@ impl Sweep {
         let before = ends(&store);
         let mut again = self.crashed(&world, Crash::Kill, at);
         again.open().unwrap_or_else(|e| panic!("it opened once, now: {e}"));
-        assert_eq!(ends(&again.store()), before, "a second recovery");
+        assert!(told.contains("a clean stop") || ends(&again.store()) == before, "a second recovery differs\n{told}");
     }
 
     /// The machine comes back, the store is opened, looked at, used and crashed again.
@@ -659,6 +658,7 @@ impl Sweep {
             0 => self.second_start(&world, opened, &told),
             1 => {
                 let tear = Tear::Some(rng.next());
+                let _told = self.told(at, format!("right after the recovery {tear:?}"));
                 let mut after = self.crashed(&world, Crash::PowerLoss(tear), at);
                 after.model.flushed = world.store().log_max();
                 let told_again = self.opened(&mut after);
@@ -675,12 +675,14 @@ impl Sweep {
         world.live(STEP_COUNT_OF_LIFE_2);
         world.store = None;
         let crash = if world.rng.one_in(2) { Crash::Kill } else { Crash::PowerLoss(Tear::Some(world.rng.next())) };
+        let _told = self.told(at, format!("then, after the second life, {crash:?}"));
         let mut world = self.crashed(&world, crash, at);
         self.opened(&mut world);
     }
 
     /// What is opened again at once has nothing left to do.
     fn second_start(&mut self, first: &World, opened: SimDisk, told: &str) {
+        let _told = self.told(0, "opened at once again");
         let before = opened.contents();
         let mut second =
             World { disk: opened, store: None, model: first.model.clone(), rng: first.rng.clone(), ..*first };

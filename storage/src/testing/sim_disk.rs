@@ -163,7 +163,7 @@ impl Machine {
                 (self.rng.below(units as u64 + 1) as usize, Err(dead()))
             }
             Trouble::FullDisk { at, count } if takes_room && (at..at + count).contains(&self.call_count) => {
-                (self.rng.below(units as u64) as usize, Err(io::Error::from_raw_os_error(ENOSPC)))
+                (self.rng.below(units.max(1) as u64) as usize, Err(io::Error::from_raw_os_error(ENOSPC)))
             }
             _ => (units, Ok(())),
         }
@@ -280,6 +280,10 @@ impl Machine {
         let now_ms = self.now_ms;
         let inode = self.file(id);
         assert!(position + bytes.len() as u64 <= inode.bytes, "a file of the store never grows by a write");
+        // A kill stops a write between two pages, and a sector is the more cruel page.
+        let end =
+            if done < bytes.len() { (position as usize + done) / SECTOR_BYTES * SECTOR_BYTES } else { usize::MAX };
+        let done = done.min(end.saturating_sub(position as usize));
         if done > 0 {
             inode.live.write_all_at(&bytes[..done], position)?;
             inode.modified_ms = now_ms;
