@@ -14,6 +14,13 @@ fn go_roundtrip() {
 }
 
 #[test]
+fn go_filters() {
+    let Some(client) = Client::Go.ready() else { return };
+    let Some(cluster) = Cluster::start_with("go-filters", &[("enablePropertyFilter", "true")]) else { return };
+    println!("{}", client.run(&cluster, "filters", &["--topic", "filters", "--group", "filters"]));
+}
+
+#[test]
 fn go_features() {
     let Some(client) = Client::Go.ready() else { return };
     let Some(cluster) = Cluster::start("go-features") else { return };

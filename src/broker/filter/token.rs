@@ -155,16 +155,19 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$'
 }
 
-/// Up to and with the closing quote; a doubled one is none.
+/// Up to and with the closing quote; a doubled one is none, unless no other follows.
 fn text_bytes(rest: &[u8]) -> Option<usize> {
     let mut at = 1;
-    loop {
-        at += rest[at..].iter().position(|&byte| byte == b'\'')? + 1;
+    let mut doubled = None;
+    while let Some(quote) = rest[at..].iter().position(|&byte| byte == b'\'') {
+        at += quote + 1;
         if rest.get(at) != Some(&b'\'') {
             return Some(at);
         }
+        doubled = Some(at);
         at += 1;
     }
+    doubled
 }
 
 fn digits(rest: &[u8]) -> usize {

@@ -48,7 +48,7 @@ func (r *result) fail(why string) { r.wrong = append(r.wrong, why) }
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "roundtrip | features")
+		fmt.Fprintln(os.Stderr, "roundtrip | features | filters")
 		os.Exit(2)
 	}
 	var o options
@@ -85,6 +85,8 @@ func main() {
 		r, err = roundtrip(o)
 	case "features":
 		r, err = features(o)
+	case "filters":
+		r, err = filters(o)
 	default:
 		err = fmt.Errorf("unknown command %s", os.Args[1])
 	}

@@ -13,7 +13,7 @@ import java.util.Map;
 public final class Clients {
     public static void main(String[] argv) {
         if (argv.length == 0) {
-            System.err.println("roundtrip | features | rebalance | produce | consume | resume | orderly | retries | delays | transactions | replies | mqadmin");
+            System.err.println("roundtrip | features | rebalance | produce | consume | resume | orderly | retries | delays | transactions | replies | expressions | filters | refused-filter | mqadmin");
             System.exit(2);
         }
         Args args = new Args(Arrays.copyOfRange(argv, 1, argv.length));
@@ -34,6 +34,9 @@ public final class Clients {
                 case "delays" -> Messaging.delays(args);
                 case "transactions" -> Messaging.transactions(args);
                 case "replies" -> Messaging.replies(args);
+                case "expressions" -> Filter.expressions(args);
+                case "filters" -> Filter.filters(args);
+                case "refused-filter" -> Filter.refusedFilter(args);
                 case "mqadmin" -> Admin.run(args);
                 default -> throw new IllegalArgumentException("unknown command " + argv[0]);
             };
