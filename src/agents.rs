@@ -190,12 +190,16 @@ fn meta(broker: &Broker, peers: &Peers, stopping: &AtomicBool) {
         broker.live.turn(broker, wall_ms(), &mut |channel, bytes| peers.answer(channel, bytes));
         let changed = broker.dirty.changed();
         if changed > broker.dirty.durable() && (now_ns >= retry_ns || is_last) {
+            broker.deletions.turn(broker);
             let offsets = if broker.offsets.is_urgent() { broker.offsets.flush() } else { Ok(()) };
             match broker.topics.flush().and_then(|()| broker.groups.flush()).and(offsets) {
                 Ok(()) => {
                     broker.dirty.set_durable(changed);
                     broker.registrations.wake();
                     peers.meta_moved();
+                    for (channel, bytes) in broker.deletions.take_answers() {
+                        peers.answer(channel, bytes);
+                    }
                 }
                 Err(error) => {
                     tracing::error!(%error, "metadata not written, trying again");

@@ -527,3 +527,36 @@ fn the_effective_configuration_is_printed() {
     assert_eq!((code, twice), (Some(0), all), "{err}");
     assert!(!store.exists(), "printing makes no store");
 }
+
+/// What comes while a topic is being deleted belongs to the topic that is made after it.
+#[test]
+fn sends_behind_a_deletion_go_into_the_new_topic() {
+    let Some(mut cluster) = Cluster::start_with("meta-deletion", &[("ringmq.shards", "2")]) else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    let mut other = Wire::to(cluster.broker_address());
+    for round in 0..10 {
+        let old: Vec<i32> = (0..20).map(|_| wire.send(&send("going", 0, b"old", ""))).collect();
+        old.into_iter().for_each(|opaque| drop(wire.answer(opaque).ok()));
+        let deleted = wire.send(&delete_topic("going"));
+        let sent: Vec<i32> = (0..20).map(|_| wire.send(&send("going", 0, b"new", ""))).collect();
+        let beside = other.send(&send("going", 0, b"beside", ""));
+        wire.answer(deleted).ok();
+        let mut offsets: Vec<i64> =
+            sent.into_iter().map(|opaque| wire.answer(opaque).ok().number("queueOffset")).collect();
+        // It may have come before the deletion.
+        let beside = other.answer(beside).ok().number("queueOffset");
+        let is_new = wire.ask(&max_offset("going", 0)).ok().number("offset") == 21;
+        offsets.extend(is_new.then_some(beside));
+        offsets.sort_unstable();
+        assert_eq!(offsets, (0..offsets.len() as i64).collect::<Vec<_>>(), "round {round}");
+        if cluster.is_ours() && round % 3 == 0 {
+            cluster.kill_broker();
+            cluster.start_again();
+            (wire, other) = (Wire::to(cluster.broker_address()), Wire::to(cluster.broker_address()));
+        }
+        let count = wire.ask(&max_offset("going", 0)).ok().number("offset");
+        assert_eq!(count, offsets.len() as i64, "round {round}");
+        let told = wire.ask(&pull("g", "going", 0, 0)).ok();
+        assert!(told.messages().iter().all(|message| message.body != b"old"), "round {round}");
+    }
+}

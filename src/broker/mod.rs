@@ -34,6 +34,7 @@ pub mod retry;
 pub mod schedule;
 pub mod send;
 pub mod stats;
+pub mod topic_deletion;
 pub mod topics;
 pub mod transaction;
 pub mod unconsumed;
@@ -43,6 +44,7 @@ use clients::Clients;
 use filter::Filters;
 use groups::Groups;
 use live::Live;
+use topic_deletion::Deletions;
 use offsets::Offsets;
 use orders::Orders;
 use persist::{MetaDirty, PersistError};
@@ -207,6 +209,7 @@ pub struct Broker {
     pub read_limits: ReadLimits,
     pub boot_ms: u64,
     pub live: Live,
+    pub deletions: Deletions,
     /// Of our own requests to clients.
     opaque: AtomicI32,
 }
@@ -255,6 +258,7 @@ impl Broker {
             in_memory_bytes: memory_bytes / 100 * u64::from(config.in_memory_ratio_max_percent),
         };
         let live = Live::new(&config);
+        let deletions = Deletions::default();
         Ok(Broker {
             config,
             store,
@@ -275,6 +279,7 @@ impl Broker {
             read_limits,
             boot_ms: now_ms,
             live,
+            deletions,
             opaque: AtomicI32::new(0),
         })
     }
@@ -330,7 +335,7 @@ impl Broker {
             request::GET_PRODUCER_CONNECTION_LIST => clients::producer_connections(self, request),
             request::GET_CONSUMER_RUNNING_INFO => clients::running_info(self, request),
             request::UPDATE_AND_CREATE_TOPIC => topics::create(self, request),
-            request::DELETE_TOPIC_IN_BROKER => topics::delete(self, request),
+            request::DELETE_TOPIC_IN_BROKER => topic_deletion::delete(self, request),
             request::GET_ALL_TOPIC_CONFIG => Ok(Answer::body(self.topics.to_json())),
             request::GET_TOPIC_CONFIG => topics::config(self, request),
             request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => groups::update(self, request),

@@ -148,7 +148,9 @@ pub fn send(
     if scratch.topics.get(broker, header.topic).is_none() {
         created = make_topic(broker, &header, now)?;
     }
-    let Some(topic) = scratch.topics.get(broker, header.topic) else { return Err(topic_missing(header.topic)) };
+    let Some(topic) = scratch.topics.get(broker, header.topic) else {
+        return created.map(|version| Sent::Wait { version }).ok_or_else(|| topic_missing(header.topic));
+    };
     let config = Arc::clone(&topic.config);
     if !broker.is_writable() && config.order {
         return Err(Refusal::new(
@@ -292,6 +294,10 @@ pub fn send(
 /// Makes the topic of a send, if that may be. Returns the version that makes it durable.
 fn make_topic(broker: &Broker, header: &SendHeader<'_>, now: Now) -> Result<Option<u64>, Refusal> {
     check_topic_name(header.topic)?;
+    // One of that name is being deleted.
+    if let Some(version) = broker.topics.going(header.topic) {
+        return Ok(Some(version));
+    }
     if SEND_FORBIDDEN.contains(&header.topic) {
         return Err(Refusal::new(
             response::NO_PERMISSION,

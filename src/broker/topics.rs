@@ -13,7 +13,7 @@ use ringmq_net::protocol::body::topic::{
     DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicFilterType, TopicList,
 };
 use ringmq_net::protocol::codes::response;
-use ringmq_net::protocol::headers::admin::{CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader};
+use ringmq_net::protocol::headers::admin::{CreateTopicHeader, GetTopicConfigHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,13 +51,15 @@ struct State {
     mapping: BTreeMap<String, serde_json::Value>,
     /// Changed of late, with the version that makes it durable.
     fresh: BTreeMap<String, u64>,
+    /// Deleted of late, with the version at which their queues are gone: until then none is made under that name.
+    going: BTreeMap<String, u64>,
 }
 
 pub struct Topics {
     state: RwLock<State>,
     generation: AtomicU64,
     written: AtomicU64,
-    /// Held while a topic is made or deleted, its queues included.
+    /// Held while a topic is made or taken off the table.
     change: Mutex<()>,
     system: BTreeSet<String>,
     auto_create: bool,
@@ -113,6 +115,7 @@ impl Topics {
             version: DataVersion { timestamp: now_ms as i64, ..DataVersion::default() },
             mapping: BTreeMap::new(),
             fresh: BTreeMap::new(),
+            going: BTreeMap::new(),
         };
         for topic in built_in {
             state.table.insert(topic.topic_name.clone(), Arc::new(topic));
@@ -146,6 +149,30 @@ impl Topics {
         let topic = state.table.get(name)?;
         let version = state.fresh.get(name).copied().filter(|version| *version > self.dirty.durable());
         Some((Arc::clone(topic), version))
+    }
+
+    /// The version at which the queues of a topic that was deleted are gone, if they are not yet.
+    pub fn going(&self, name: &str) -> Option<u64> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.going.get(name).copied().filter(|version| *version > self.dirty.durable())
+    }
+
+    /// Takes the topic off the table. `announce` tells who removes its queues, before that is waited for.
+    pub(super) fn remove(&self, name: &str, now_ms: u64, announce: impl FnOnce()) {
+        let _change = self.change();
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.table.remove(name);
+        self.changed(&mut state, now_ms);
+        announce();
+        let version = self.dirty.touch();
+        let durable = self.dirty.durable();
+        state.going.retain(|_, version| *version > durable);
+        state.going.insert(name.to_string(), version);
+    }
+
+    /// Something that a queue belongs to has changed, not the table.
+    pub(super) fn queues_moved(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Moves with every change, after it.
@@ -251,6 +278,9 @@ impl Topics {
         if let Some(known) = self.get_with_version(name) {
             return Some(known);
         }
+        if self.going(name).is_some() {
+            return None;
+        }
         let template = self
             .get(template)
             .filter(|template| template.perm & PERM_INHERIT != 0)
@@ -284,7 +314,7 @@ impl Topics {
         if let Some(known) = self.get_with_version(name) {
             return Some(known);
         }
-        if !self.has_room() || check_topic_name(name).is_err() {
+        if !self.has_room() || check_topic_name(name).is_err() || self.going(name).is_some() {
             return None;
         }
         let mut made = topic(name, queue_count.clamp(0, QUEUE_COUNT_MAX), PERM_RW);
@@ -326,7 +356,7 @@ fn unit_flag(unit_mode: bool, is_retry: bool) -> i32 {
     }
 }
 
-fn check_not_system(broker: &Broker, topic: &str) -> Result<(), Refusal> {
+pub(super) fn check_not_system(broker: &Broker, topic: &str) -> Result<(), Refusal> {
     if broker.topics.is_system(topic) {
         return Err(Refusal::invalid(format!("The topic[{topic}] is conflict with system topic.")));
     }
@@ -401,34 +431,12 @@ pub fn create(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     if before.is_some_and(|before| *before == topic) {
         return Ok(Answer::after(After::Registered(broker.dirty.changed())));
     }
+    if broker.topics.going(header.topic).is_some() {
+        let remark = format!("topic[{}] is being deleted, its queues are not gone yet: try again", header.topic);
+        return Err(Refusal::new(response::SYSTEM_ERROR, remark));
+    }
     let version = broker.topics.put(Arc::new(topic), request.now.wall_ms);
     Ok(Answer::after(After::Registered(version)))
-}
-
-/// DELETE_TOPIC_IN_BROKER (215): configuration, queues and every group's offsets go.
-pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
-    let header = DeleteTopicHeader::parse(&request.command.ext)?;
-    let name = header.topic;
-    check_topic_name(name)?;
-    check_not_system(broker, name)?;
-    let topics = &broker.topics;
-    let _change = topics.change();
-    {
-        let mut state = topics.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.table.remove(name);
-        topics.changed(&mut state, request.now.wall_ms);
-    }
-    broker.offsets.remove_topic(name);
-    let deleted = broker.store.delete_topic(name);
-    // Once more, for shards that took a queue in between. All of them turn when this is durable, and find held pulls of
-    // queues that are no more.
-    topics.generation.fetch_add(1, Ordering::AcqRel);
-    let version = broker.dirty.touch();
-    deleted.map_err(|error| {
-        Refusal::new(response::SYSTEM_ERROR, format!("the queues of {name} cannot be removed: {error}"))
-    })?;
-    tracing::info!(topic = name, "topic deleted");
-    Ok(Answer::after(After::Durable(version)))
 }
 
 /// GET_TOPIC_CONFIG (351).

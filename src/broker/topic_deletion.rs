@@ -1,0 +1,82 @@
+//! DELETE_TOPIC_IN_BROKER (215): configuration, queues and every group's offsets go.
+//!
+//! ```text
+//! shard   off the table, no new topic of that name ─> asked        sends to it wait, as for a topic that is made
+//! meta    queues out of the store ─> topics.json ─> the answer     they make it anew now, where they may
+//! ```
+//! The store waits for the turn of its file agent, which may take as long as a sync of the disk: not on a shard.
+
+use super::topics::check_not_system;
+use super::{After, Answer, Broker, Channel, Refusal, Request, check_topic_name};
+use ringmq_net::protocol::codes::response;
+use ringmq_net::protocol::headers::admin::DeleteTopicHeader;
+use ringmq_net::protocol::writer::{FrameWriter, Reply};
+use std::sync::{Mutex, PoisonError};
+
+struct Asked {
+    topic: String,
+    channel: Channel,
+    reply: Reply,
+    is_oneway: bool,
+}
+
+#[derive(Default)]
+pub struct Deletions {
+    asked: Mutex<Vec<Asked>>,
+    /// Done, and told when topics.json says so, too.
+    done: Mutex<Vec<(Channel, Vec<u8>)>>,
+}
+
+pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let command = request.command;
+    let header = DeleteTopicHeader::parse(&command.ext)?;
+    let topic = header.topic;
+    check_topic_name(topic)?;
+    check_not_system(broker, topic)?;
+    let asked = Asked {
+        topic: topic.to_string(),
+        channel: request.channel,
+        reply: command.reply(),
+        is_oneway: command.is_oneway(),
+    };
+    broker.topics.remove(topic, request.now.wall_ms, || {
+        broker.deletions.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+    });
+    broker.offsets.remove_topic(topic);
+    Ok(Answer::after(After::Agent))
+}
+
+impl Deletions {
+    /// The meta agent's part, before it writes what has changed.
+    pub fn turn(&self, broker: &Broker) {
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
+        for Asked { topic, channel, reply, is_oneway } in asked {
+            let deleted = broker.store.delete_topic(&topic);
+            // A group may have committed meanwhile.
+            broker.offsets.remove_topic(&topic);
+            // For shards that took a queue in between. All of them turn when this is durable, and find held pulls of
+            // queues that are no more.
+            broker.topics.queues_moved();
+            let mut bytes = Vec::new();
+            match deleted {
+                Ok(()) => {
+                    tracing::info!(topic, "topic deleted");
+                    FrameWriter::response(&mut bytes, reply, response::SUCCESS).finish();
+                }
+                Err(error) => {
+                    tracing::error!(topic, %error, "the queues of a deleted topic can not be removed");
+                    let remark = format!("the queues of {topic} cannot be removed: {error}");
+                    FrameWriter::response(&mut bytes, reply, response::SYSTEM_ERROR).remark(&remark).finish();
+                }
+            }
+            if !is_oneway {
+                self.done.lock().unwrap_or_else(PoisonError::into_inner).push((channel, bytes));
+            }
+        }
+    }
+
+    /// Everything that was done is durable.
+    pub fn take_answers(&self) -> Vec<(Channel, Vec<u8>)> {
+        std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
