@@ -1,4 +1,5 @@
-//! Every promise after every crash: a script of sends, turns, deletions and stops, stopped at each call to the disk.
+//! Every promise after every crash: a script of sends, turns, deletions and stops, stopped at calls to the disk and at
+//! stores into a mapping.
 //!
 //! ```text
 //! life 1   script of the seed, dies at call n      → kill, or power loss with some of what was not synced
@@ -180,6 +181,8 @@ struct Model {
     is_power_lost: bool,
     /// A sync failed. Retention goes on without the queues then: one whose records have all gone may lose its place.
     is_sync_failed: bool,
+    /// More than one call in a row finds the disk full: what a failed write has left can not be taken back at once.
+    is_full_twice: bool,
 }
 
 impl Model {
@@ -304,13 +307,14 @@ fn append(store: &Store, disk: &SimDisk, model: &mut Model, rng: &mut Rng, now_m
         }
         units.push(unit);
     }
+    model.in_flight.clear();
     let before = disk.is_dead();
     let outcome = store.append(&mut batch, now_ms);
     // A store into a mapping can not fail: what it stopped in the middle of was not answered.
     let is_unsure = disk.is_dead() && !before;
     for (index, unit) in units.into_iter().enumerate() {
         if is_unsure || index >= outcome.units_placed {
-            if is_unsure {
+            if is_unsure || model.is_full_twice {
                 model.in_flight.extend(unit);
             }
             continue;
@@ -613,12 +617,12 @@ impl Sweep {
     fn trouble(&mut self, trouble: Trouble, at: u64) {
         let mut world = World::new(self.mode, self.seed);
         world.disk.set_trouble(trouble);
+        world.model.is_full_twice = matches!(trouble, Trouble::FullDisk { count: 2.., .. });
         let _told = self.told(at, format!("{trouble:?}"));
         world.live(STEP_COUNT);
         world.store = None;
         world.model.is_sync_failed = world.disk.has_failed_sync();
         let crash = if at.is_multiple_of(2) { Crash::Kill } else { Crash::PowerLoss(Tear::Some(at)) };
-        // A record whose write and whose taking back both failed may come back.
         self.start(&world, crash, at);
     }
 
@@ -894,7 +898,7 @@ fn check_queues(store: &Store, model: &Model) {
 mod tests {
     use super::*;
 
-    const DEPTH: Depth = Depth { stride: 9, recovery_points: 6, recovery_stride: 3 };
+    const DEPTH: Depth = Depth { stride: 12, recovery_points: 5, recovery_stride: 4 };
 
     fn sweep(mode: Mode, seeds: std::ops::Range<u64>) {
         for seed in seeds {
