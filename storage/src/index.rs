@@ -164,8 +164,13 @@ impl TopicHash {
     }
 }
 
+/// The hash under which a key of a topic is found. Source: IndexFile.indexKeyHashMethod.
+pub fn key_hash(topic: &[u8], key: &[u8]) -> u32 {
+    item_hash(java_hash_on(TopicHash::default().of(topic), key))
+}
+
 /// The keys of a record in the order in which Java puts them.
-fn keys_of<'a>(record: &Record<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+pub fn keys_of<'a>(record: &Record<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let is_indexed = record.sys_flag & sys_flag::TRANSACTION_MASK != sys_flag::ROLLBACK;
     let text = if is_indexed { record.properties } else { &[] };
     let [uniq_key, keys] = get_each(text, [UNIQ_KEY, KEYS]);

@@ -11,6 +11,7 @@
 mod dump;
 mod files;
 mod frame;
+mod index;
 mod metadata;
 mod queues;
 mod report;
@@ -83,6 +84,9 @@ pub struct VerifyArgs {
     /// Where the log is, if not in the store's folder (storePathCommitLog).
     #[arg(long, value_name = "DIR")]
     commit_log: Option<PathBuf>,
+    /// Slots of an index file (maxHashSlotNum), which the files do not say; if not given, a quarter of the items.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    index_slots: Option<u32>,
     /// A JSON object on each line.
     #[arg(long)]
     json: bool,

@@ -5,6 +5,7 @@
 
 use crate::VerifyArgs;
 use crate::files::{Reader, Segment, folder, is_locked};
+use crate::index::IndexCheck;
 use crate::metadata::{check_checkpoint, check_config, deleted_topics};
 use crate::queues::{Queues, check_row, usual};
 use crate::report::Report;
@@ -97,6 +98,8 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write) -> io::Result<bool> {
         check_log_file(segment, 0, &mut log, &known, &mut queues, is_running, &mut reader, report)?;
     }
     queues.check_slots(log_min..log.end, &found.segments, &mut reader, report)?;
+    let index = IndexCheck { log: log_min..log.end, segments: &found.segments, slots: args.index_slots, is_running };
+    index.check(&root.join("index"), &mut reader, report)?;
     check_checkpoint(root, log.store_timestamp_max, is_running, report)?;
     notes(&log, &queues, report)?;
     let summary = format!(

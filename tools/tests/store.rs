@@ -488,3 +488,47 @@ fn what_is_no_store_cannot_be_read() {
     fs::write(temp.path().join("consumequeue/CURRENT"), "").unwrap();
     assert_eq!(verify(temp.path()).0, 2, "RocksDB");
 }
+
+/// With the slots that the fixtures' index files have.
+fn verify_index(root: &Path) -> (i32, Vec<Value>) {
+    let (code, text) = tool(&["store", "verify", root.to_str().unwrap(), "--json", "--index-slots", "100"]);
+    (code, lines(&text))
+}
+
+fn index(root: &Path) -> PathBuf {
+    let first = fs::read_dir(root.join("index")).unwrap().map(|entry| entry.unwrap().path()).min();
+    first.expect("an index file")
+}
+
+#[test]
+fn each_damage_of_the_index_is_a_finding() {
+    for name in ["store-4.9.7-clean", "store-5.3.3-clean", "store-5.3.3-features"] {
+        let Some((_temp, root)) = fixture(name) else { return };
+        let (code, found) = verify_index(&root);
+        assert_eq!((code, kinds(&found).len()), (0, 0), "{name}: {found:?}");
+        assert!(!found.iter().any(|line| line["note"].as_str().is_some_and(|note| note.contains("--index-slots"))));
+    }
+    const ITEM_1: u64 = 40 + 400 + 20;
+    // what, position, bytes, kinds
+    let cases: [(&str, u64, &[u8], &[&str]); 7] = [
+        ("next item", 36, &[0x7F, 0, 0, 0], &["index-header"]),
+        ("used slots", 32, &[0, 0, 1, 0], &["index-header"]),
+        ("hash", ITEM_1, &[0, 0, 0, 1], &["index-item", "index-slot"]),
+        ("log offset", ITEM_1 + 4, &[0, 0, 0, 0, 0, 0, 0, 1], &["index-item"]),
+        ("log offset behind the end", ITEM_1 + 4, &[1], &["index-item"]),
+        ("seconds", ITEM_1 + 12, &[0x01, 0, 0, 0], &["index-item"]),
+        ("chain", ITEM_1 + 16, &[0, 0, 1, 0], &["index-slot"]),
+    ];
+    for (what, position, bytes, want) in cases {
+        let Some((_temp, root)) = fixture("store-4.9.7-clean") else { return };
+        patch(index(&root), position, bytes);
+        let (code, found) = verify_index(&root);
+        assert_eq!((code, kinds(&found)), (1, want.iter().copied().collect()), "{what}: {found:?}");
+    }
+    let Some((_temp, root)) = fixture("store-4.9.7-clean") else { return };
+    // Every chain lost.
+    patch(index(&root), 40, &[0; 400]);
+    assert_eq!(kinds(&verify_index(&root).1), BTreeSet::from(["index-slot"]));
+    fs::write(root.join("index/notes.txt"), "x").unwrap();
+    assert_eq!(kinds(&verify_index(&root).1), BTreeSet::from(["index-slot", "odd-file"]));
+}
