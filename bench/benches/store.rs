@@ -1,5 +1,5 @@
-//! What a record costs in the store, by how many share a turn: encoding, the append with its one write, and reading
-//! back by the consume queue. Numbers of the ledger in docs/benchmarks.md.
+//! What a record costs in the store, by how many share a turn: encoding, the append with its one write, its key in the
+//! index, and reading back by the consume queue. Numbers of the ledger in docs/benchmarks.md.
 //!
 //! The store is in the temporary folder (TMPDIR), and its agents run beside, as in a node. It grows by some GiB and is
 //! deleted at the end. An append that must wait for the next file is not counted in; it is retried.
@@ -201,5 +201,41 @@ fn read(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, encode_record, append, read);
+/// A key put into the index, the walk over the log that finds it included: the file agent's turn by hand, at a time that
+/// stands still, so that it does nothing else.
+fn index_put(c: &mut Criterion) {
+    const RECORDS: u64 = 2_000;
+    let dir = tempfile::tempdir().expect("a folder in TMPDIR");
+    let mut now_ms = now_ms();
+    let (store, _) = Store::open(config(dir.path()), now_ms).expect("a fresh store opens");
+    let queue = store.queue_or_create(TOPIC, 0);
+    let mut batch = AppendBatch::default();
+    let mut round = || {
+        // Whatever else is due, long before the part that counts.
+        now_ms += 60_000;
+        store.flush_turn(now_ms);
+        while store.files_turn(now_ms) == 0 {}
+        let mut left = RECORDS as usize;
+        while left > 0 {
+            push(&mut batch, &queue, left.min(200));
+            let placed = store.append(&mut batch, now_ms).units_placed;
+            batch.clear();
+            left -= placed;
+            if placed == 0 {
+                // The next log file is wanted. What is indexed now is not counted, once in many rounds.
+                store.files_turn(now_ms);
+            }
+        }
+        let started = Instant::now();
+        while store.files_turn(now_ms) == 0 {}
+        started.elapsed()
+    };
+    let mut group = c.benchmark_group("index");
+    group.throughput(Throughput::Elements(RECORDS)).sample_size(20);
+    group.bench_function("put_2000_of_1k", |b| b.iter_custom(|rounds| (0..rounds).map(|_| round()).sum()));
+    group.finish();
+    store.close(now_ms).expect("the store closes");
+}
+
+criterion_group!(benches, encode_record, append, index_put, read);
 criterion_main!(benches);

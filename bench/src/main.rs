@@ -1,15 +1,14 @@
 //! Command line of the load generator; see the library for what it measures.
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ringmq_bench::environment::Environment;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use ringmq_bench::report::{Figures, Output};
 use ringmq_bench::workload::{consume, delay, e2e, mixed, produce, transaction};
-use ringmq_bench::{compare, echo, peer};
+use ringmq_bench::{compare, echo, ladder, peer, tune};
 use serde::Serialize;
 use std::fmt::Display;
-use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Parser)]
 #[command(name = "ringmq-bench", version, about = "Load generator for brokers of the RocketMQ remoting protocol")]
@@ -18,13 +17,6 @@ struct Arguments {
     command: Workload,
     #[command(flatten)]
     output: Output,
-}
-
-#[derive(Args)]
-struct Output {
-    /// Write the report as JSON to this file too; - prints it instead of the text
-    #[arg(long, global = true, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -43,7 +35,11 @@ enum Workload {
     Transaction(transaction::Settings),
     /// Messages with a delay level: how late they come, and that none comes early
     Delay(delay::Settings),
-    /// Start two brokers in turn and print medians and ratios
+    /// Rising rates up to saturation: throughput against latency, and the knee
+    Ladder(ladder::Settings),
+    /// Measure configurations of ringmq for a goal, and write the recommended broker.conf
+    Tune(Box<tune::Settings>),
+    /// Start two brokers in turn and print medians and ratios; --workloads table is the table of docs/benchmarks.md
     Compare(Box<compare::Settings>),
     /// Serve as a broker that stores nothing, for the floor of the other figures
     Echo(echo::Settings),
@@ -68,6 +64,11 @@ fn main() -> ExitCode {
             transaction::run(settings).and_then(|report| output.write(&report, report.is_good()))
         }
         Workload::Delay(settings) => delay::run(settings).and_then(|report| output.write(&report, report.is_good())),
+        Workload::Ladder(settings) => {
+            let progress = |step: &ladder::Step| eprintln!("{}", ladder::row(step).join("  "));
+            ladder::run(settings, progress).and_then(|report| output.write(&report, report.is_good()))
+        }
+        Workload::Tune(settings) => tune_all(settings, &output),
         Workload::Compare(settings) => compare_all(settings, &output),
         Workload::Echo(settings) => echo::run(settings).map(|()| true),
     };
@@ -81,36 +82,43 @@ fn main() -> ExitCode {
     }
 }
 
+/// What a long run knows so far, for the moment it is interrupted.
+#[derive(Clone, Default)]
+struct SoFar(Arc<Mutex<String>>);
+
+impl SoFar {
+    /// From now on an interrupt prints it, after what was started has been ended.
+    fn begin() -> io::Result<Self> {
+        let so_far = Self::default();
+        let last = so_far.clone();
+        peer::clean_up_on_signal(move || println!("INTERRUPTED\n{}", last.text()))?;
+        Ok(so_far)
+    }
+
+    fn text(&self) -> MutexGuard<'_, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The progress goes to the error output, so that the table stands alone in a file.
+    fn tell<R: Display + Serialize + Figures>(&self, text: &str, report: &R, output: &Output) {
+        eprintln!("{text}");
+        *self.text() = report.to_string();
+        if let Err(error) = output.write_partial(report) {
+            eprintln!("ringmq-bench: what is known so far is not written: {error}");
+        }
+    }
+}
+
 fn compare_all(settings: &compare::Settings, output: &Output) -> io::Result<bool> {
-    peer::clean_up_on_signal(|| ())?;
-    // The progress goes to the error output, so that the table stands alone in a file.
-    let report = compare::run(settings, |text, _| eprintln!("{text}"))?;
+    let so_far = SoFar::begin()?;
+    let report = compare::run(settings, |text, report| so_far.tell(text, report, output))?;
     output.write(&report, report.is_good())
 }
 
-#[derive(Serialize)]
-struct Document<'a, R> {
-    environment: Environment,
-    is_good: bool,
-    report: &'a R,
-}
-
-impl Output {
-    /// Gives `is_good` back.
-    fn write(&self, report: &(impl Display + Serialize), is_good: bool) -> io::Result<bool> {
-        let document = Document { environment: Environment::read(), is_good, report };
-        let json = || serde_json::to_string_pretty(&document).expect("a report is plain numbers and text");
-        match &self.json {
-            Some(path) if path.as_os_str() == "-" => {
-                println!("{}", json());
-                return Ok(is_good);
-            }
-            Some(path) => fs::write(path, json())?,
-            None => {}
-        }
-        print!("{}{report}", document.environment);
-        Ok(is_good)
-    }
+fn tune_all(settings: &tune::Settings, output: &Output) -> io::Result<bool> {
+    let so_far = SoFar::begin()?;
+    let report = tune::run(settings, |text, report| so_far.tell(text, report, output))?;
+    output.write(&report, report.is_met)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 mod stub;
 
 use clap::Parser;
-use ringmq_bench::workload::{consume, e2e, produce};
+use ringmq_bench::ladder;
+use ringmq_bench::workload::{consume, delay, e2e, mixed, produce, transaction};
 use std::net::SocketAddr;
 use std::time::Duration;
 use stub::{Faults, Stub};
@@ -209,4 +210,138 @@ fn draining_counts_what_comes_twice() {
 fn nothing_to_drain_is_an_error() {
     let error = consume::run(&settings(Stub::default().start(), "--topic Empty")).unwrap_err();
     assert!(error.to_string().contains("0 messages"), "{error}");
+}
+
+#[test]
+fn threads_share_the_work_and_nothing_is_counted_twice() {
+    let stub = Stub { send_delay: Duration::from_millis(1), ..Stub::default() };
+    for line in ["--messages 600", "--rate 1000 --seconds 1", "--rate 1000 --messages 600 --one-way"] {
+        let line = format!("--connections 4 --threads 3 --in-flight 8 --warmup 60 --size 64 --queues 3 {line}");
+        let report = produce(stub.start(), &line);
+        assert!(report.is_good(), "{line} {report}");
+        let stored = report.stored.unwrap();
+        assert_eq!((stored.stored, report.cost.client_threads), (stored.sent, 3), "{report}");
+        if line.contains("--seconds") {
+            assert_eq!((report.ack.unwrap().count, stored.sent), (1_000, 1_060), "{report}");
+        }
+    }
+    let error = produce::run(&settings(stub.start(), "--connections 2 --threads 3")).unwrap_err();
+    assert!(error.to_string().contains("3 threads share 2 connections"), "{error}");
+}
+
+#[test]
+fn drawn_arrivals_send_as_many_in_all() {
+    let report = produce(Stub::default().start(), &format!("{SMALL} --rate 1000 --seconds 1 --arrivals poisson"));
+    assert!(report.is_good() && report.ack.unwrap().count == 1_000, "{report}");
+    // The time line holds what the histogram holds.
+    let counted: u64 = report.timeline.iter().map(|second| second.messages).sum();
+    assert!((900..=1_000).contains(&counted), "{:?}", report.timeline);
+}
+
+#[test]
+fn bodies_of_a_distribution_are_stored_with_their_sizes() {
+    let stub = Stub::default().start();
+    let line = "--connections 2 --in-flight 4 --warmup 0 --messages 400 --queues 2 --body 64..1k";
+    for batch in [1, 8] {
+        let report = produce(stub, &format!("{line} --topic Sizes{batch} --batch {batch}"));
+        assert!(report.is_good(), "{report}");
+        let line = format!("--connections 1 --queues 2 --topic Sizes{batch}");
+        let drained = consume::run(&settings(stub, &line)).unwrap();
+        assert!(drained.is_good() && drained.pulled == report.stored.unwrap().stored, "{drained}");
+        // 91 bytes of a record and a body of 544 in the mean.
+        let bytes = drained.mib_per_s * drained.cost.seconds * f64::from(1 << 20) / drained.pulled as f64;
+        assert!((500.0..800.0).contains(&bytes), "{bytes} {drained}");
+    }
+}
+
+/// Both loops against a broker that shows messages late and delivers some twice.
+#[test]
+fn mixed_counts_both_ways() {
+    let delay = Duration::from_millis(30);
+    for loops in ["--in-flight 4", "--rate 500"] {
+        let stub = Stub { send_delay: Duration::from_millis(2), visible_delay: delay, ..Stub::default() };
+        let line = format!("--connections 2 --consumers 2 --queues 3 --size 64 --seconds 1 --warmup 0 {loops}");
+        let report = mixed::run(&settings(stub.start(), &line)).unwrap();
+        assert!(report.is_good() && report.pulled == report.acknowledged, "{line} {report}");
+        assert!(report.ack.count > 0 && report.end_to_end.mean_us > report.ack.mean_us, "{report}");
+        assert_eq!(report.schedule_delay.is_some(), loops.contains("rate"));
+    }
+    let faults = Faults { delivered_twice: 10, ..Faults::default() };
+    let stub = Stub { send_delay: Duration::from_millis(2), faults, ..Stub::default() };
+    let line = "--connections 1 --queues 3 --size 64 --seconds 1 --warmup 0 --in-flight 2";
+    let report = mixed::run(&settings(stub.start(), line)).unwrap();
+    assert_eq!(report.repeated, report.pulled / 10, "{report}");
+    assert!(!report.is_good());
+    // Acknowledged and never there: it is waited for, and then lost.
+    let faults = Faults { lost: 50, ..Faults::default() };
+    let stub = Stub { send_delay: Duration::from_millis(2), faults, ..Stub::default() };
+    let report = mixed::run(&settings(stub.start(), line)).unwrap();
+    assert_eq!(report.lost, report.acknowledged / 50, "{report}");
+}
+
+#[test]
+fn a_delayed_message_is_late_by_what_its_broker_is_and_never_early() {
+    let line = "--connections 1 --queues 2 --size 64 --rate 200 --seconds 1 --warmup 0";
+    let stub = Stub { level_delay: Duration::from_millis(1_200), ..Stub::default() };
+    let report = delay::run(&settings(stub.start(), line)).unwrap();
+    assert!(report.is_good() && report.pulled == 200, "{report}");
+    let lateness = report.lateness.unwrap();
+    assert!(lateness.count == 200 && lateness.p50_us >= 195_000.0, "{report}");
+    let stub = Stub { level_delay: Duration::from_millis(500), ..Stub::default() };
+    let report = delay::run(&settings(stub.start(), line)).unwrap();
+    // On a machine that stands still for half a second some are not early.
+    assert!(report.early > 100 && !report.is_good(), "{report}");
+}
+
+#[test]
+fn transactions_are_counted_by_their_ends() {
+    let line = "--connections 2 --in-flight 4 --queues 3 --size 64 --seconds 1 --warmup 0 --rollback 0.3";
+    let stub = Stub { send_delay: Duration::from_millis(3), ..Stub::default() };
+    for more in ["", "--rate 300", "--one-way-end", "--header binary"] {
+        let report = transaction::run(&settings(stub.start(), &format!("{line} {more}"))).unwrap();
+        assert!(report.is_good(), "{more} {report}");
+        assert!(report.committed > report.rolled_back && report.rolled_back > 0, "{report}");
+        assert_eq!(report.stored.unwrap().stored, report.committed, "{report}");
+        assert!(report.half.p50_us >= 3_000.0 && report.whole.p50_us >= report.half.p50_us, "{report}");
+        assert_eq!(report.end.is_none(), more == "--one-way-end");
+    }
+    let faults = Faults { commit_lost: 10, ..Faults::default() };
+    let report = transaction::run(&settings(Stub { faults, ..stub }.start(), line)).unwrap();
+    assert_eq!(report.stored.unwrap().lost, report.committed / 10, "{report}");
+    assert!(!report.is_good());
+    let faults = Faults { rollback_kept: 10, ..Faults::default() };
+    let report = transaction::run(&settings(Stub { faults, ..stub }.start(), line)).unwrap();
+    assert_eq!(report.stored.unwrap().surplus, report.rolled_back / 10, "{report}");
+    assert!(!report.is_good());
+}
+
+#[test]
+fn the_broker_that_asks_back_is_answered() {
+    let check_delay = Some(Duration::from_millis(300));
+    let stub = Stub { send_delay: Duration::from_millis(3), check_delay, ..Stub::default() };
+    let line =
+        "--connections 2 --in-flight 4 --queues 3 --size 64 --seconds 1 --warmup 0 --open 0.2 --check-seconds 20";
+    let report = transaction::run(&settings(stub.start(), line)).unwrap();
+    assert!(report.is_good() && report.checked > 0 && report.left_open == 0, "{report}");
+    assert_eq!(report.stored.unwrap().stored, report.committed, "{report}");
+    // Nobody asks: they stay open, and that is no fault.
+    let report =
+        transaction::run(&settings(Stub { check_delay: None, ..stub }.start(), &line.replace("20", "0"))).unwrap();
+    assert!(report.is_good() && report.checks == 0 && report.left_open > 0, "{report}");
+}
+
+/// One send after the other takes 4 ms, so 250 a second are the most; a machine that is slow finds less.
+#[test]
+fn a_ladder_finds_the_capacity() {
+    let stub = Stub { serial_delay: Duration::from_millis(4), ..Stub::default() };
+    let line = "--connections 4 --in-flight 64 --queues 3 --size 64 --from 20 --factor 4 --refine 1 --step-seconds 1 --step-warmup 0";
+    let mut told = 0;
+    let report = ladder::run(&settings(stub.start(), line), |_| told += 1).unwrap();
+    assert_eq!(told, report.steps.len());
+    assert!(!report.is_open_ended && report.is_good(), "{report}");
+    let knee = report.knee_per_s.unwrap();
+    assert!((20..=250).contains(&knee), "{report}");
+    assert!(report.capacity_per_s <= 300.0 && report.capacity_per_s >= 19.0, "{report}");
+    let last = report.steps.last().unwrap();
+    assert!(!last.is_sustained && last.offered_per_s > 250, "{report}");
 }

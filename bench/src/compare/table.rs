@@ -5,6 +5,8 @@ use super::row::{Figure, Workload, header_name};
 use super::verdict::{self, Verdict};
 use super::{FILES_FILLED_MIN, Report, Round, Row, letter};
 use crate::latency::{Summary, median};
+use crate::report::chart::{self, Unit};
+use crate::report::{Figures, Part};
 use crate::workload::{Cost, Faults};
 use std::fmt;
 
@@ -230,6 +232,33 @@ impl Report {
             writeln!(f, "\nENDED EARLY in {failure}")?;
         }
         Ok(())
+    }
+}
+
+impl Figures for Report {
+    fn parts(&self) -> Vec<Part> {
+        let head = Self::VERDICT_HEAD.map(str::to_owned).to_vec();
+        let mut parts = vec![Part::Table { head, rows: self.verdict_rows() }];
+        for workload in self.workloads() {
+            let name = workload.name();
+            let mut curves: Vec<(String, &Summary)> = Vec::new();
+            let mut cpu = Vec::new();
+            for (index, rounds) in self.rounds.iter().enumerate() {
+                // The last round stands for all in a curve; the table has the medians.
+                let Some(row) = rounds.iter().rev().find_map(|round| round.row(workload)) else { continue };
+                curves.extend(row.report.latency().map(|latency| (letter(index).to_string(), latency)));
+                cpu.extend(row.report.cost().broker_us_per_message.map(|us| (letter(index).to_string(), us)));
+            }
+            if let Some(floor) = self.floor_of(workload) {
+                curves.extend(floor.ack.as_ref().map(|ack| ("echo".to_owned(), ack)));
+                cpu.extend(floor.cost.broker_us_per_message.map(|us| ("echo".to_owned(), us)));
+            }
+            parts.push(Part::Heading(name.into()));
+            parts.push(Part::Chart(chart::percentiles(&format!("{name}: latency by percentile"), &curves)));
+            let title = format!("{name}: broker processor time of a message");
+            parts.push(Part::Chart(chart::bars(&title, "µs", cpu, Unit::Us)));
+        }
+        parts
     }
 }
 

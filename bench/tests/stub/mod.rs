@@ -19,6 +19,9 @@ pub struct Faults {
     pub answered_twice: u64,
     /// Pulled messages, by their count.
     pub delivered_twice: u64,
+    /// Commits, by their count.
+    pub commit_lost: u64,
+    pub rollback_kept: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -29,6 +32,12 @@ pub struct Stub {
     pub visible_delay: Duration,
     /// At this send (counted from 1) its connection stands still for so long.
     pub stall: Option<(u64, Duration)>,
+    /// Sends of all connections take so long one after the other: the broker's capacity.
+    pub serial_delay: Duration,
+    /// A delayed message is shown so long after it was stored, whatever its level.
+    pub level_delay: Duration,
+    /// After each half message that nobody has ended, the broker asks back so long after it was stored.
+    pub check_delay: Option<Duration>,
     pub faults: Faults,
 }
 
@@ -39,7 +48,17 @@ struct State {
     queues: Queues,
     sends: u64,
     delivered: u64,
+    commits: u64,
+    rollbacks: u64,
+    half_count: i64,
+    halves: BTreeMap<i64, Half>,
     held: Vec<Held>,
+}
+
+/// A half message that waits for its end, at its place in a log of nothing else.
+struct Half {
+    key: (String, u32),
+    body: Vec<u8>,
 }
 
 /// A pull that found nothing.
@@ -57,6 +76,7 @@ type Writer = Arc<Mutex<TcpStream>>;
 struct Broker {
     stub: Stub,
     state: Arc<Mutex<State>>,
+    turn: Arc<Mutex<()>>,
 }
 
 impl Stub {
@@ -64,7 +84,7 @@ impl Stub {
     pub fn start(self) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let broker = Broker { stub: self, state: Arc::default() };
+        let broker = Broker { stub: self, state: Arc::default(), turn: Arc::default() };
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (broker, stream) = (broker.clone(), stream.unwrap());
@@ -103,7 +123,11 @@ impl Broker {
         match request.code {
             code::SEND_MESSAGE_V2 | code::SEND_BATCH_MESSAGE => self.send(request, header, is_one_way, writer),
             code::PULL_MESSAGE => self.pull(request, header, writer),
-            code::UPDATE_AND_CREATE_TOPIC => answer(code::SUCCESS, &[]),
+            code::UPDATE_AND_CREATE_TOPIC | code::HEART_BEAT => answer(code::SUCCESS, &[]),
+            code::END_TRANSACTION => {
+                self.end(request);
+                if is_one_way { Ok(()) } else { answer(code::SUCCESS, &[]) }
+            }
             code::GET_MIN_OFFSET => answer(code::SUCCESS, &[("offset", "0")]),
             code::GET_MAX_OFFSET => {
                 let key = (request.ext["topic"].clone(), request.ext["queueId"].parse().unwrap());
@@ -115,13 +139,17 @@ impl Broker {
     }
 
     fn send(&self, request: &Decoded<'_>, header: Header, is_one_way: bool, writer: &Writer) -> io::Result<()> {
-        let Stub { send_delay, visible_delay, stall, faults } = self.stub;
+        let Stub { send_delay, stall, faults, .. } = self.stub;
         let mut state = self.state();
         state.sends += 1;
         let number = state.sends;
         let is_hit = |every: u64| every > 0 && number.is_multiple_of(every);
         drop(state);
         thread::sleep(send_delay);
+        if !self.stub.serial_delay.is_zero() {
+            let _turn = self.turn.lock().unwrap();
+            thread::sleep(self.stub.serial_delay);
+        }
         if let Some((_, duration)) = stall.filter(|(at, _)| *at == number) {
             thread::sleep(duration);
         }
@@ -129,27 +157,85 @@ impl Broker {
             return reply(writer, header, 2, request.opaque, &[], &[]);
         }
         let key = (request.ext["b"].clone(), request.ext["e"].parse().unwrap());
+        if request.ext["i"].contains("TRAN_MSG\u{1}true") {
+            return self.half(request, header, key, writer);
+        }
+        let is_delayed = request.ext["i"].contains("DELAY\u{1}") && !self.stub.level_delay.is_zero();
+        let visible_delay = if is_delayed { self.stub.level_delay } else { self.stub.visible_delay };
         let bodies = if request.ext["m"] == "true" { batch(request.body) } else { vec![request.body.to_vec()] };
         let copies = if is_hit(faults.lost) { 0 } else { 1 + usize::from(is_hit(faults.stored_twice)) };
-        let offset = self.store(&key, &bodies, copies);
-        if !visible_delay.is_zero() {
+        let ids = vec!["7F00000100002A9F0000000000000000"; bodies.len()].join(",");
+        // That of a delayed message is a place in a queue nobody looks at.
+        let offset = if is_delayed { 0 } else { self.store(&key, &bodies, copies) };
+        if visible_delay.is_zero() {
+            self.wake()?;
+        } else {
             let broker = self.clone();
             thread::spawn(move || {
                 thread::sleep(visible_delay);
+                if is_delayed {
+                    broker.store(&key, &bodies, copies);
+                }
                 broker.wake()
             });
-        } else {
-            self.wake()?;
         }
         if is_one_way || is_hit(faults.unanswered) {
             return Ok(());
         }
-        let ids = vec!["7F00000100002A9F0000000000000000"; bodies.len()].join(",");
         let ext = [("msgId", ids.as_str()), ("queueId", &request.ext["e"]), ("queueOffset", &offset.to_string())];
         for _ in 0..1 + usize::from(is_hit(faults.answered_twice)) {
             reply(writer, header, code::SUCCESS, request.opaque, &ext, &[])?;
         }
         Ok(())
+    }
+
+    fn half(&self, request: &Decoded<'_>, header: Header, key: (String, u32), writer: &Writer) -> io::Result<()> {
+        let mut state = self.state();
+        state.half_count += 1;
+        let offset = state.half_count;
+        assert_eq!(request.ext["f"], "4");
+        state.halves.insert(offset, Half { key, body: request.body.to_vec() });
+        drop(state);
+        if let Some(delay) = self.stub.check_delay {
+            let (broker, writer) = (self.clone(), writer.clone());
+            thread::spawn(move || {
+                thread::sleep(delay);
+                if !broker.state().halves.contains_key(&offset) {
+                    return Ok(());
+                }
+                let offset = offset.to_string();
+                let ext = [("commitLogOffset", offset.as_str()), ("msgId", "X"), ("tranStateTableOffset", &offset)];
+                let frame =
+                    frame::request_with_flag(header, code::CHECK_TRANSACTION_STATE, frame::FLAG_ONE_WAY, 7, &ext, &[]);
+                writer.lock().unwrap().write_all(&frame)
+            });
+        }
+        let id = format!("7F00000100002A9F{offset:016X}");
+        let ext = [("msgId", id.as_str()), ("queueId", "0"), ("queueOffset", &offset.to_string())];
+        reply(writer, header, code::SUCCESS, request.opaque, &ext, &[])
+    }
+
+    fn end(&self, request: &Decoded<'_>) {
+        let Faults { commit_lost, rollback_kept, .. } = self.stub.faults;
+        let is_hit = |every: u64, number: u64| every > 0 && number.is_multiple_of(every);
+        let mut state = self.state();
+        let offset: i64 = request.ext["commitLogOffset"].parse().unwrap();
+        assert_eq!(request.ext["tranStateTableOffset"], request.ext["commitLogOffset"]);
+        let end = request.ext["commitOrRollback"].as_str();
+        if end == "0" {
+            return;
+        }
+        let half = state.halves.remove(&offset).expect("a transaction is ended once");
+        let is_stored = if end == "8" {
+            state.commits += 1;
+            !is_hit(commit_lost, state.commits)
+        } else {
+            assert_eq!(end, "12");
+            state.rollbacks += 1;
+            is_hit(rollback_kept, state.rollbacks)
+        };
+        drop(state);
+        self.store(&half.key, &[half.body], usize::from(is_stored));
     }
 
     /// The queue offset of the first.
