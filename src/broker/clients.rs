@@ -301,8 +301,8 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
         version: request.command.version,
         seen_ns: request.now.mono_ns,
     };
-    let mut state = broker.clients.write();
-    let state = &mut *state;
+    let mut guard = broker.clients.write();
+    let state = &mut *guard;
     for (consumer, notify) in data.consumer_data_set.iter().zip(notify) {
         let changed = register(state, request.channel, consumer, &client, data.without_sub);
         if changed && notify && broker.config.consumer_ids_changed_notify {
@@ -316,6 +316,8 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
         let groups = state.channels.entry(request.channel).or_default();
         groups.1.insert(producer.group_name.clone());
     }
+    // Expressions are compiled without the lock.
+    drop(guard);
     for consumer in data.consumer_data_set.iter().filter(|_| !data.without_sub) {
         broker.filters.register(&consumer.group_name, &consumer.subscription_data_set, request.now.wall_ms);
     }

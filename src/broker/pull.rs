@@ -162,7 +162,7 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
             return by_expression(broker, header.expression_type.unwrap_or(""), text, topic);
         }
         let data = SubscriptionData::build_tag(topic, text).map_err(|_| parse_failed(""))?;
-        return Ok(by_tags(broker, Subscription::new(data).tags, topic));
+        return Ok(or_retried(broker, topic, Filter::Tags(Subscription::new(data).tags)));
     }
     let no_broadcast = |model: MessageModel| {
         (model == MessageModel::Broadcasting && !group_config.consume_broadcast_enable)
@@ -180,7 +180,7 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
         return Err(Refusal::new(response::SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"));
     }
     if subscription.data.is_tag() {
-        return Ok(by_tags(broker, subscription.tags.clone(), topic));
+        return Ok(or_retried(broker, topic, Filter::Tags(subscription.tags.clone())));
     }
     let Some(registered) = broker.filters.get(topic, group) else {
         let why = broker.filters.compile(&subscription.data.sub_string).err();
@@ -199,7 +199,7 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
     if subscription.data.class_filter_mode {
         return Ok(Filter::Tags(TagFilter::All));
     }
-    Ok(retried(broker, topic).unwrap_or(Filter::Sql(registered.expression)))
+    Ok(or_retried(broker, topic, Filter::Sql(registered.expression)))
 }
 
 fn parse_failed(why: &str) -> Refusal {
@@ -216,19 +216,17 @@ fn by_expression(broker: &Broker, kind: &str, text: &str, topic: &str) -> Result
         return Err(no_filter(kind));
     }
     let expression = broker.filters.compile(text).map_err(|fault| parse_failed(&format!(": {fault}")))?;
-    Ok(retried(broker, topic).unwrap_or(Filter::Sql(expression)))
-}
-
-fn by_tags(broker: &Broker, tags: TagFilter, topic: &str) -> Filter {
-    match retried(broker, topic) {
-        Some(Filter::Retried { group, filters, .. }) => Filter::Retried { tags, group, filters },
-        _ => Filter::Tags(tags),
-    }
+    Ok(or_retried(broker, topic, Filter::Sql(expression)))
 }
 
 /// With `filterSupportRetry`: what was sent back is held against the filter of its first topic.
-fn retried(broker: &Broker, topic: &str) -> Option<Filter> {
-    let group = topic.strip_prefix(RETRY_PREFIX).filter(|_| broker.config.filter_retry_enable)?;
-    let filters = Arc::clone(&broker.filters);
-    Some(Filter::Retried { tags: TagFilter::All, group: group.into(), filters })
+fn or_retried(broker: &Broker, topic: &str, filter: Filter) -> Filter {
+    let Some(group) = topic.strip_prefix(RETRY_PREFIX).filter(|_| broker.config.filter_retry_enable) else {
+        return filter;
+    };
+    let tags = match filter {
+        Filter::Tags(tags) => tags,
+        Filter::Sql(_) | Filter::Retried { .. } => TagFilter::All,
+    };
+    Filter::Retried { tags, group: group.into(), filters: Arc::clone(&broker.filters) }
 }

@@ -83,14 +83,13 @@ impl Table {
         self.groups.entry(group.to_string()).or_default().insert(topic.to_string(), registered);
     }
 
-    fn remove(&mut self, group: &str, topic: &str) -> bool {
-        let Some(topics) = self.groups.get_mut(group) else { return false };
-        let Some(removed) = topics.remove(topic) else { return false };
+    fn remove(&mut self, group: &str, topic: &str) {
+        let Some(topics) = self.groups.get_mut(group) else { return };
+        let Some(removed) = topics.remove(topic) else { return };
         self.bytes -= bytes_of(group, topic, &removed.text);
         if topics.is_empty() {
             self.groups.remove(group);
         }
-        true
     }
 }
 
@@ -154,16 +153,17 @@ impl Filters {
     /// # Errors
     /// What is wrong with the text.
     pub fn compile(&self, text: &str) -> Result<Arc<Expression>, Fault> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = compiled.get(text) {
+        let known = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(text) {
             return known.clone();
         }
         let outcome = Expression::compile(text).map(Arc::new);
         if text.len() <= super::EXPRESSION_BYTES_MAX {
-            if compiled.len() >= COMPILED_COUNT_MAX {
-                compiled.clear();
+            let mut known = known();
+            if known.len() >= COMPILED_COUNT_MAX {
+                known.clear();
             }
-            compiled.insert(text.into(), outcome.clone());
+            known.insert(text.into(), outcome.clone());
         }
         outcome
     }
@@ -171,35 +171,51 @@ impl Filters {
     /// A heartbeat names all topics of its group. Of a text that is no expression nothing is kept.
     pub fn register(&self, group: &str, subscriptions: &[SubscriptionData], now_ms: u64) {
         let now_ms = now_ms as i64;
-        if subscriptions.iter().all(SubscriptionData::is_tag) && !self.read().groups.contains_key(group) {
+        let is_sql = |data: &&SubscriptionData| data.expression_type == EXPRESSION_SQL92;
+        let gives_way =
+            |known: &Registered, data: &SubscriptionData| known.is_dead() || data.sub_version > known.version;
+        let is_left =
+            |topic: &str, known: &Registered| !known.is_dead() && !subscriptions.iter().any(|data| data.topic == topic);
+        // Most heartbeats say what the one before them said: those take no lock from pulls.
+        let (new, has_left) = {
+            let table = self.read();
+            let topics = table.groups.get(group);
+            let is_new = |data: &&SubscriptionData| {
+                topics.and_then(|topics| topics.get(&data.topic)).is_none_or(|known| gives_way(known, data))
+            };
+            let new: Vec<&SubscriptionData> = subscriptions.iter().filter(is_sql).filter(is_new).collect();
+            (new, topics.is_some_and(|topics| topics.iter().any(|(topic, known)| is_left(topic, known))))
+        };
+        let new: Vec<_> = new.into_iter().map(|data| (data, self.compile(&data.sub_string))).collect();
+        if new.is_empty() && !has_left {
             return;
         }
         let mut table = self.write();
-        for data in subscriptions.iter().filter(|data| data.expression_type == EXPRESSION_SQL92) {
+        for (data, compiled) in new {
             let known = table.groups.get_mut(group).and_then(|topics| topics.get_mut(&data.topic));
-            match known {
-                Some(known) if !known.is_dead() && data.sub_version <= known.version => continue,
-                Some(known) if *known.text == *data.sub_string => {
+            match (known, compiled) {
+                (Some(known), _) if !gives_way(known, data) => continue,
+                (Some(known), Ok(_)) if *known.text == *data.sub_string => {
                     known.version = data.sub_version;
                     known.dead_ms = 0;
                 }
-                _ => match self.compile(&data.sub_string) {
-                    Ok(expression) => {
-                        let text = data.sub_string.as_str().into();
-                        let version = data.sub_version;
-                        let registered = Registered { expression, version, text, born_ms: now_ms, dead_ms: 0 };
-                        table.insert(group, &data.topic, registered);
+                (_, Ok(expression)) => {
+                    let (text, version) = (data.sub_string.as_str().into(), data.sub_version);
+                    let registered = Registered { expression, version, text, born_ms: now_ms, dead_ms: 0 };
+                    table.insert(group, &data.topic, registered);
+                }
+                (known, Err(fault)) => {
+                    if known.is_none() {
+                        continue;
                     }
-                    Err(fault) => {
-                        tracing::info!(group, topic = data.topic, %fault, "a heartbeat's filter is no expression");
-                        table.remove(group, &data.topic);
-                    }
-                },
+                    tracing::info!(group, topic = data.topic, %fault, "a heartbeat's filter is no expression");
+                    table.remove(group, &data.topic);
+                }
             }
             self.changed.store(true, Ordering::Release);
         }
         for (topic, known) in table.groups.get_mut(group).into_iter().flatten() {
-            if !known.is_dead() && !subscriptions.iter().any(|data| data.topic == *topic) {
+            if is_left(topic, known) {
                 known.end(now_ms);
                 self.changed.store(true, Ordering::Release);
             }
@@ -246,18 +262,13 @@ impl Filters {
     /// What the disk answers; the next call tries again.
     pub fn flush(&self, now_ms: u64) -> Result<(), PersistError> {
         let is_old = |known: &Registered| known.is_dead() && now_ms as i64 - known.dead_ms >= self.clean_ms;
-        let groups = |table: &Table| {
-            let all = table
-                .groups
-                .iter()
-                .flat_map(|(group, topics)| topics.iter().map(move |(topic, known)| (group, topic, known)));
-            all.filter(|(.., known)| is_old(known))
-                .map(|(group, topic, _)| (group.clone(), topic.clone()))
-                .collect::<Vec<_>>()
-        };
-        if !groups(&self.read()).is_empty() {
+        let is_any_old = self.read().groups.values().flat_map(BTreeMap::values).any(is_old);
+        if is_any_old {
             let mut table = self.write();
-            for (group, topic) in groups(&table) {
+            let all = table.groups.iter().flat_map(|(group, topics)| topics.iter().map(move |topic| (group, topic)));
+            let old = all.filter(|(_, (_, known))| is_old(known));
+            let old: Vec<_> = old.map(|(group, (topic, _))| (group.clone(), topic.clone())).collect();
+            for (group, topic) in old {
                 tracing::info!(group, topic, "a filter is forgotten: nobody has used it for filterDataCleanTimeSpan");
                 table.remove(&group, &topic);
             }
