@@ -22,7 +22,10 @@ fn consumers(java: Java) {
     let Some(client) = Client::Java(java).ready() else { return };
     let config = [("enablePropertyFilter", "true"), ("messageDelayLevel", "1s 1s 1s 1s 1s 1s 1s 1s 1s 1s")];
     let Some(cluster) = Cluster::start_with("java-filters", &config) else { return };
-    println!("{}", client.run(&cluster, "filters", &["--topic", "filters", "--group", "filters"]));
+    // Lite pulls of 5.x have a code (361) that 4.9.7 does not know.
+    let is_old_node = std::env::var("RINGMQ_ORACLE").is_ok_and(|name| name == "java-4.9.7");
+    let lite = if is_old_node && java == Java::V5 { "0" } else { "1" };
+    println!("{}", client.run(&cluster, "filters", &["--topic", "filters", "--group", "filters", "--lite", lite]));
     let refused = |sql: &str, code: &str, remark: &str| {
         let args = ["--topic", "filters", "--group", "refused", "--sql", sql, "--code", code, "--remark", remark];
         println!("{}", client.run(&cluster, "refused-filter", &args));
