@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! floor    each shape once on the echo server
-//! round    disk: a sequential write, durable writes of one record
+//! round    disk: a sequential write
 //!          for each configuration that a row asks for (as given, SYNC_FLUSH, pool)
 //!            A: start, its rows, stop        B: start, its rows, stop
 //! ```
@@ -181,6 +181,8 @@ pub struct Row {
     pub report: RowReport,
     /// How much the log grew, if the broker says where it ends.
     pub log_bytes: Option<u64>,
+    /// Of `sync-one`: writes of one record, each with its fdatasync, on the same file system right before it.
+    pub durable_write: Option<Summary>,
 }
 
 impl Row {
@@ -253,8 +255,6 @@ pub struct Report {
     pub file_system: Option<String>,
     /// Sequential write of the disk before each round, MiB/s.
     pub disk_mib_per_s: Vec<f64>,
-    /// A write of one record with its fdatasync before each round that has SYNC_FLUSH rows.
-    pub durable_write: Vec<Summary>,
     pub floor: Vec<Floor>,
     /// Which shape each row has, for its floor.
     pub shapes: Vec<(Workload, Shape)>,
@@ -304,7 +304,6 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(&str, &Report)) -> io::
         header: settings.header,
         file_system: file_system(&settings.work_dir),
         disk_mib_per_s: Vec::new(),
-        durable_write: Vec::new(),
         floor: Vec::new(),
         shapes: rows.iter().filter_map(|row| Some((*row, row.shape(settings)?))).collect(),
         rounds: peers.iter().map(|_| Vec::new()).collect(),
@@ -366,9 +365,6 @@ fn run_round(
         report.disk_mib_per_s.push(disk::sequential_write_mib_s(&settings.work_dir, settings.disk_mib << 20)?);
     }
     let profiles = settings.profiles();
-    if profiles.contains_key(&Profile::Sync) {
-        report.durable_write.push(disk::durable_writes(&settings.work_dir, RECORD_BYTES, DURABLE_WRITE_COUNT)?);
-    }
     report.rounds.iter_mut().for_each(|rounds| rounds.push(Round::default()));
     for (profile, workloads) in &profiles {
         for (index, (kind, options)) in peers.iter().enumerate() {
@@ -413,10 +409,13 @@ fn run_one(
         if *kind == Kind::Echo && matches!(workload, Workload::E2e | Workload::PoolE2e | Workload::Consume) {
             continue;
         }
+        let durable_write = (*workload == Workload::SyncOne)
+            .then(|| disk::durable_writes(&settings.work_dir, RECORD_BYTES, DURABLE_WRITE_COUNT))
+            .transpose()?;
         let before = log_end(&peer);
         let report = workload.run(settings, &peer)?;
         let log_bytes = log_end(&peer).zip(before).map(|(after, before)| after.saturating_sub(before));
-        run.rows.push(Row { workload: *workload, report, log_bytes });
+        run.rows.push(Row { workload: *workload, report, log_bytes, durable_write });
     }
     run.files_filled = log_end(&peer).map(|end| end / FILE_BYTES);
     run.stop_ms = peer.stop()?.as_secs_f64() * 1e3;

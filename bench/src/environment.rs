@@ -148,9 +148,8 @@ impl fmt::Display for BrokerFacts {
             return write!(f, "the broker does not give its configuration");
         };
         write!(f, "{durability}")?;
-        match (&self.store_path, &self.file_system) {
-            (Some(path), Some(kind)) => write!(f, "; store on {kind} in {path}")?,
-            _ => {}
+        if let (Some(path), Some(kind)) = (&self.store_path, &self.file_system) {
+            write!(f, "; store on {kind} in {path}")?;
         }
         match &self.cores_allowed {
             Some(cores) => write!(f, "; may use cores {cores}"),

@@ -233,9 +233,11 @@ impl fmt::Display for Report {
     }
 }
 
+type LatencyFigure = fn(&Summary) -> f64;
+
 /// Latency by rate; the name of a line says what of which ladder.
 pub fn latency_chart(ladders: &[(&str, &[Step])]) -> Chart {
-    let quantiles: [(&str, fn(&Summary) -> f64); 3] =
+    let quantiles: [(&str, LatencyFigure); 3] =
         [("p50", |ack| ack.p50_us), ("p99", |ack| ack.p99_us), ("p99.9", |ack| ack.p999_us)];
     // Of many ladders one line each, or nobody sees anything.
     let quantiles = if ladders.len() > 1 { &quantiles[1..2] } else { &quantiles[..] };

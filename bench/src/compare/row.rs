@@ -237,7 +237,7 @@ impl Workload {
                 warmup: settings.warmup,
                 subscription: "*".into(),
             })
-            .map(RowReport::Consume);
+            .map(|report| RowReport::Consume(Box::new(report)));
         };
         let payload = self.payload(settings);
         if let Some(rate) = shape.rate.filter(|_| self.is_round_trip()) {
@@ -251,7 +251,7 @@ impl Workload {
                 consumers: 1,
                 pull: 32,
             })
-            .map(RowReport::RoundTrip);
+            .map(|report| RowReport::RoundTrip(Box::new(report)));
         }
         let closed = produce::Settings {
             messages: self.messages(settings.messages),
@@ -259,7 +259,7 @@ impl Workload {
             warmup: self.messages(settings.warmup),
             ..sends(target(shape.connections), payload, shape)
         };
-        produce::run(&open(closed, shape.rate, settings.open_seconds)).map(RowReport::Sends)
+        produce::run(&open(closed, shape.rate, settings.open_seconds)).map(|report| RowReport::Sends(Box::new(report)))
     }
 
     /// What `consume` drains is what one of the others stored.
@@ -343,9 +343,9 @@ impl fmt::Display for Shape {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowReport {
-    Sends(produce::Report),
-    RoundTrip(e2e::Report),
-    Consume(consume::Report),
+    Sends(Box<produce::Report>),
+    RoundTrip(Box<e2e::Report>),
+    Consume(Box<consume::Report>),
 }
 
 impl RowReport {

@@ -10,6 +10,7 @@ use crate::report::{Figures, Part};
 use crate::workload::{Cost, Faults};
 use std::fmt;
 
+type LatencyFigure = fn(&Summary) -> f64;
 type Pick = Box<dyn Fn(&Round) -> Option<f64>>;
 
 /// A figure of a round.
@@ -46,7 +47,7 @@ impl Lines {
     }
 
     fn latency(&mut self, workload: Workload, what: &str, pick: fn(&Row) -> Option<&Summary>) {
-        let figures: [(&str, fn(&Summary) -> f64); 5] = [
+        let figures: [(&str, LatencyFigure); 5] = [
             ("p50", |summary| summary.p50_us),
             ("p99", |summary| summary.p99_us),
             ("p99.9", |summary| summary.p999_us),
@@ -72,6 +73,9 @@ impl Lines {
         self.cost(workload, "device writes", "writes", |cost| cost.device_writes.map(|count| count as f64));
         self.cost(workload, "device flushes", "flushes", |cost| cost.device_flushes.map(|count| count as f64));
         self.row(workload, "log", "MiB/s", 1, Row::log_mib_per_s);
+        self.row(workload, "a pwrite and its fdatasync before it, p50", "µs", 0, |row| {
+            Some(row.durable_write?.p50_us)
+        });
         let what = match workload {
             Workload::Consume => "pull",
             Workload::Batch => "ack of a request",
@@ -106,10 +110,6 @@ impl fmt::Display for Report {
         let disk = spread(&self.disk_mib_per_s, 0);
         let kind = self.file_system.as_deref().unwrap_or("unknown file system");
         writeln!(f, "disk ({kind}): {disk} MiB/s, one sequential write and fdatasync before each round")?;
-        if !self.durable_write.is_empty() {
-            let p50 = self.durable_write.iter().map(|summary| summary.p50_us).collect::<Vec<_>>();
-            writeln!(f, "disk: {} µs, p50 of a pwrite of one record with its fdatasync", spread(&p50, 0))?;
-        }
         let rounds = self.rounds[0].len();
         writeln!(f, "{}; medians of {rounds} rounds (smallest to largest)\n", header_name(self.header))?;
         self.write_verdicts(f)?;
@@ -289,8 +289,9 @@ mod tests {
         let stored = Stored { sent: 9, acknowledged: 9, stored: 9 - lost, lost, surplus: 0 };
         let row = Row {
             workload: Workload::Produce,
-            report: RowReport::Sends(sends(rate_per_s, p50_us, Some(stored))),
+            report: RowReport::Sends(Box::new(sends(rate_per_s, p50_us, Some(stored)))),
             log_bytes: None,
+            durable_write: None,
         };
         let run = Run {
             profile: Profile::Given,
@@ -323,7 +324,6 @@ mod tests {
             header: crate::frame::Header::Json,
             file_system: None,
             disk_mib_per_s: vec![100.0],
-            durable_write: Vec::new(),
             floor: Vec::new(),
             shapes: Vec::new(),
             rounds,

@@ -106,7 +106,7 @@ fn durable(report: &Report) -> Option<Verdict> {
     let workload = Workload::SyncOne;
     let p50 = |row: &Row| row.report.figure(Figure::P50);
     let (a, b) = (figures(report, 0, workload, &p50), figures(report, 1, workload, &p50));
-    let write = median(&report.durable_write.iter().map(|summary| summary.p50_us).collect::<Vec<_>>())?;
+    let write = median(&figures(report, 0, workload, &|row| Some(row.durable_write?.p50_us)))?;
     let echo = report.floor_of(workload)?.ack?.p50_us;
     let middle = median(&a)?;
     Some(Verdict {

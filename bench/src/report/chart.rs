@@ -75,8 +75,11 @@ pub fn percentiles(title: &str, summaries: &[(String, &Summary)]) -> Chart {
     }
 }
 
-pub fn seconds(title: &str, figures: &[(&str, &[Second], fn(&Second) -> f64)], unit: Unit) -> Chart {
-    let line = |(name, seconds, figure): &(&str, &[Second], fn(&Second) -> f64)| Line {
+/// What a line shows of each second.
+pub type SecondFigure = fn(&Second) -> f64;
+
+pub fn seconds(title: &str, seconds: &[Second], figures: &[(&str, SecondFigure)], unit: Unit) -> Chart {
+    let line = |(name, figure): &(&str, SecondFigure)| Line {
         name: (*name).to_owned(),
         points: seconds.iter().map(|second| (second.at_s as f64, figure(second))).collect(),
     };

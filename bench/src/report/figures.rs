@@ -1,6 +1,6 @@
 //! What a page shows of each workload: the percentile curves, its seconds, and what a message cost.
 
-use super::chart::{self, Unit};
+use super::chart::{self, SecondFigure, Unit};
 use super::{Figures, Part};
 use crate::latency::{Second, Summary};
 use crate::workload::{Cost, consume, e2e, produce, transaction};
@@ -15,15 +15,12 @@ fn timeline(seconds: &[Second]) -> Vec<Part> {
     if seconds.len() < 2 {
         return Vec::new();
     }
-    let rate: [(&str, &[Second], fn(&Second) -> f64); 1] = [("messages", seconds, |second| second.messages as f64)];
-    let latency: [(&str, &[Second], fn(&Second) -> f64); 3] = [
-        ("p50", seconds, |second| second.p50_us),
-        ("p99", seconds, |second| second.p99_us),
-        ("max", seconds, |second| second.max_us),
-    ];
+    let rate: [(&str, SecondFigure); 1] = [("messages", |second| second.messages as f64)];
+    let latency: [(&str, SecondFigure); 3] =
+        [("p50", |second| second.p50_us), ("p99", |second| second.p99_us), ("max", |second| second.max_us)];
     vec![
-        Part::Chart(chart::seconds("Messages, second by second", &rate, Unit::Count)),
-        Part::Chart(chart::seconds("Latency, second by second", &latency, Unit::Us)),
+        Part::Chart(chart::seconds("Messages, second by second", seconds, &rate, Unit::Count)),
+        Part::Chart(chart::seconds("Latency, second by second", seconds, &latency, Unit::Us)),
     ]
 }
 

@@ -147,6 +147,15 @@ impl End {
     }
 }
 
+/// How END_TRANSACTION is sent.
+#[derive(Clone, Copy)]
+struct Ending {
+    end: End,
+    is_one_way: bool,
+    /// As an answer to the broker's question.
+    is_checked: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -383,7 +392,8 @@ impl<'a> Transactions<'a> {
         let end = self.end_of(slot.number);
         let is_one_way = self.settings.one_way_end || end == End::Open;
         let opaque = opaque(slot.generation, index, self.slot_bits);
-        self.send_end(self.connections[slot.connection as usize], opaque, is_one_way, end, false, &half, out);
+        let connection = self.connections[slot.connection as usize];
+        self.send_end(connection, opaque, Ending { end, is_one_way, is_checked: false }, &half, out);
         let slot = &mut self.slots[index as usize];
         slot.stage = Stage::End;
         slot.end_sent_ns = now_ns;
@@ -396,12 +406,11 @@ impl<'a> Transactions<'a> {
         &mut self,
         connection: ConnId,
         opaque: u32,
-        is_one_way: bool,
-        end: End,
-        is_checked: bool,
+        ending: Ending,
         half: &HalfMessage,
         out: &mut Outbound<'_>,
     ) {
+        let Ending { end, is_one_way, is_checked } = ending;
         self.committing += u64::from(end == End::Commit);
         let ext = [
             ("commitLogOffset", half.log_offset.to_string()),
@@ -463,11 +472,11 @@ impl<'a> Transactions<'a> {
             return;
         };
         self.checks += 1;
-        // A message that is checked again has a new place in the log, but that of the queue it keeps not either: so one
-        // that is asked about twice counts twice only if the first answer was lost.
+        // A broker that asks again before our answer reached it gets no second one.
         if self.checked.insert(half.log_offset) {
             self.committed += 1;
-            self.send_end(conn, HEARTBEAT_OPAQUE, true, End::Commit, true, &half, out);
+            let ending = Ending { end: End::Commit, is_one_way: true, is_checked: true };
+            self.send_end(conn, HEARTBEAT_OPAQUE, ending, &half, out);
         }
     }
 
