@@ -72,13 +72,16 @@ pub struct Read {
     pub suggest_slave: bool,
 }
 
+/// Of a whole record.
+type RecordTest<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
+
 /// What a read asks of each entry, and of the record of one that passed.
 pub(crate) struct EntryTest<'a> {
     /// The code that an entry with an extension address stands for, `None` when it is not there: the entry passes.
     pub resolve: &'a dyn Fn(i64) -> Option<i64>,
     pub accept: &'a mut dyn FnMut(i64) -> bool,
-    /// The whole record. Only with this one is the log touched for a message that is not wanted.
-    pub accept_record: Option<&'a mut dyn FnMut(&[u8]) -> bool>,
+    /// Only with this one is the log touched for a message that is not wanted.
+    pub accept_record: Option<RecordTest<'a>>,
 }
 
 /// DefaultMessageStore.getMessage.
