@@ -1,13 +1,19 @@
 //! Load generator for brokers of the RocketMQ remoting protocol, ours or Java's.
 //!
 //! ```text
-//! ringmq-bench produce   sends: closed loop (connections × in flight), or open loop with --rate; --one-way, --verify
-//! ringmq-bench batch     the same with 32 messages of 128 bytes a request
-//! ringmq-bench e2e       open loop with held pulls: latency from the intended send time to the pulled message
-//! ringmq-bench consume   drains existing queues, 32 messages a pull
-//! ringmq-bench echo      a server that stores nothing: the floor of the other figures
-//! ringmq-bench compare   two brokers, A B A B …, on fresh stores; medians and ratios
+//! ringmq-bench produce      sends: closed loop (connections × in flight), or open loop with --rate; --one-way, --verify
+//! ringmq-bench batch        the same with 32 messages of 128 bytes a request
+//! ringmq-bench e2e          open loop with held pulls: latency from the intended send time to the pulled message
+//! ringmq-bench mixed        producers and consumers at once, as hard as they can or with --rate
+//! ringmq-bench consume      drains existing queues, 32 messages a pull
+//! ringmq-bench transaction  half messages, commits, rollbacks, and the broker's questions
+//! ringmq-bench delay        messages with a delay level: how late they come, and that none is early
+//! ringmq-bench ladder       rising rates up to saturation: the knee and the capacity
+//! ringmq-bench tune         measures configurations of ringmq for a goal, and writes a broker.conf
+//! ringmq-bench compare      two brokers, A B A B …, on fresh stores; ratios, and whether they are what they must be
+//! ringmq-bench echo         a server that stores nothing: the floor of the other figures
 //! ```
+//! docs/benchmarks.md has the options and more examples.
 //!
 //! # How to use it
 //!
@@ -23,7 +29,7 @@
 //! Beside the published Java broker (Java 17 and Maven are needed, and 20 GiB of free disk):
 //! ```text
 //! cargo build --release -p ringmq -p ringmq-bench
-//! target/release/ringmq-bench compare --a ringmq:target/release/ringmq --b java --floor --json compare.json
+//! target/release/ringmq-bench compare --a ringmq:target/release/ringmq --b java --workloads table --json table.json
 //! target/release/ringmq-bench compare --b java --workloads produce,e2e --property flushDiskType=SYNC_FLUSH
 //! ```
 //! `--b ringmq:OTHER` compares two builds, and without `--b` A is measured alone. `--json FILE` writes every figure of
@@ -37,12 +43,12 @@
 //!   from /proc/PID/stat (in steps of 10 ms: measure for seconds). "machine" is everything that ran in that time;
 //!   "other" is what is left of it without broker and client, kernel threads too.
 //! - Latencies of the closed loop are turn to turn of the client; those of the open loops count from the intended time
-//!   ([`workload::produce`], [`workload::e2e`]), and how late the sends left stands beside.
+//!   ([`workload::produce`], `workload::round_trip`), and how late the sends left stands beside.
 //! - "stored" is counted by the ends of the queues, so what was acknowledged and is not there is seen as lost, and what
 //!   is there more often than it was sent as too many ([`workload::stored`]).
 //! - A run is good when no answer had a code but 0, nothing was lost and nothing came twice; else the exit status
 //!   is 1 and the table says FAULTS.
-//! - The client says so when it used more than 0.9 of a core: then the figures may be its own limit.
+//! - The client says so when it used more than 0.9 of a core for each of its threads: then the figures may be its own limit.
 
 pub mod body;
 pub mod chance;

@@ -103,6 +103,12 @@ pub fn bars(title: &str, label: &'static str, values: Vec<(String, f64)>, unit: 
     }
 }
 
+/// 1, 2, 5, 10, 20 … from the decade of `value` on.
+fn round_steps(value: f64) -> impl Iterator<Item = f64> {
+    let decade = value.log10().floor() as i32;
+    (decade..decade + 3).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(power)))
+}
+
 /// Where values are drawn.
 struct Ruler {
     scale: Scale,
@@ -120,7 +126,11 @@ impl Ruler {
         let (min, max) = match scale {
             _ if most == 0.0 => (if scale == Scale::Linear { 0.0 } else { 1.0 }, 10.0),
             Scale::Linear => (0.0, most * 1.05),
-            Scale::Log => (10_f64.powf(least.log10().floor()), 10_f64.powf((most * 1.01).log10().ceil())),
+            Scale::Log => {
+                let above = round_steps(most).find(|step| *step > most);
+                let below = round_steps(least).take_while(|step| *step <= least).last();
+                (below.unwrap_or(least), above.unwrap_or(most * 10.0))
+            }
             Scale::Percentile => (1.0, most.max(100.0)),
         };
         Self { scale, min, max, from, to }
@@ -146,8 +156,17 @@ impl Ruler {
                 (0..).map(|count| self.min + f64::from(count) * step).take_while(|tick| *tick <= self.max).collect()
             }
             Scale::Log => {
-                let decades = self.min.log10().round() as i32..=self.max.log10().round() as i32;
-                decades.map(|power| 10_f64.powi(power)).collect()
+                let is_narrow = self.max / self.min <= 300.0;
+                let inside = |step: &f64| *step >= self.min * 0.999 && *step <= self.max * 1.001;
+                let is_shown = |index: usize| is_narrow || index.is_multiple_of(3);
+                let mut steps: Vec<f64> = Vec::new();
+                let mut from = self.min;
+                while from <= self.max {
+                    let decade = round_steps(from).take(3).enumerate().filter(|(index, _)| is_shown(*index));
+                    steps.extend(decade.map(|(_, step)| step).filter(inside));
+                    from *= 10.0;
+                }
+                steps
             }
             Scale::Percentile => {
                 [1.0, 2.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6].into_iter().filter(|tick| *tick <= self.max).collect()
@@ -276,9 +295,10 @@ mod tests {
     fn ticks_are_round_and_inside() {
         for (scale, values, want) in [
             (Scale::Linear, &[0.0, 43.0][..], vec![0.0, 10.0, 20.0, 30.0, 40.0]),
-            (Scale::Log, &[30.0, 4_000.0][..], vec![10.0, 100.0, 1_000.0, 10_000.0]),
+            (Scale::Log, &[30.0, 4_000.0][..], vec![20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0]),
+            (Scale::Log, &[10.0, 40_000.0][..], vec![10.0, 100.0, 1_000.0, 10_000.0]),
             (Scale::Percentile, &[1.0, 1_000.0][..], vec![1.0, 2.0, 10.0, 100.0, 1_000.0]),
-            (Scale::Log, &[][..], vec![1.0, 10.0]),
+            (Scale::Log, &[][..], vec![1.0, 2.0, 5.0, 10.0]),
         ] {
             let ruler = Ruler::new(scale, values, 0.0, 100.0);
             assert_eq!(ruler.ticks(), want, "{scale:?}");
