@@ -128,10 +128,12 @@ impl Random {
             0 => self.soup(),
             _ => self.condition(3),
         };
-        let message: Vec<String> = ["a", "b", "c"]
-            .iter()
-            .filter_map(|name| (self.below(4) > 0).then(|| format!("{name}={}", self.pick(VALUES))))
-            .collect();
+        let mut message = Vec::new();
+        for name in ["a", "b", "c"] {
+            if self.below(4) > 0 {
+                message.push(format!("{name}={}", self.pick(VALUES)));
+            }
+        }
         format!("{expression}\t{}", message.join(";"))
     }
 

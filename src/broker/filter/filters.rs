@@ -26,6 +26,8 @@ const TABLE_BYTES_MAX: usize = 64 << 20;
 /// What is loaded has been dead for so long, as far as anybody knows.
 const LOADED_DEAD_MS: i64 = 30_000;
 
+type Compiled = Result<Arc<Expression>, Fault>;
+
 /// What a group wants of a topic.
 #[derive(Clone, Debug)]
 pub struct Registered {
@@ -95,7 +97,7 @@ impl Table {
 
 pub struct Filters {
     table: RwLock<Table>,
-    compiled: Mutex<HashMap<Box<str>, Result<Arc<Expression>, Fault>>>,
+    compiled: Mutex<HashMap<Box<str>, Compiled>>,
     clean_ms: i64,
     changed: AtomicBool,
     file: JsonFile,
@@ -152,7 +154,7 @@ impl Filters {
 
     /// # Errors
     /// What is wrong with the text.
-    pub fn compile(&self, text: &str) -> Result<Arc<Expression>, Fault> {
+    pub fn compile(&self, text: &str) -> Compiled {
         let known = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known().get(text) {
             return known.clone();

@@ -154,7 +154,7 @@ mod tests {
             ("0x1p3", Some(8.0)),
             ("-0X1.8p1f", Some(-3.0)),
             ("0x.8p0", Some(0.5)),
-            ("0x123456789abcdef01p0", Some(0x1234_5678_9abc_def0_1_u128 as f64)),
+            ("0x123456789abcdef01p0", Some(0x0001_2345_6789_abcd_ef01_u128 as f64)),
             ("0x1p-1074", Some(f64::from_bits(1))),
             ("0x1p9999", Some(f64::INFINITY)),
             ("0x1p-99999999999999999999", Some(0.0)),
