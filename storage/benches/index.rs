@@ -2,7 +2,7 @@
 //! an index can be built once only.
 
 use ringmq_storage::append::AppendBatch;
-use ringmq_storage::flush::{FlushKeys, Promise};
+use ringmq_storage::flush::{FlushKeys, Medium, Promise};
 use ringmq_storage::index::{IndexConfig, KeyQuery};
 use ringmq_storage::record::{NewRecord, RecordLimits, properties};
 use ringmq_storage::store::{Store, StoreConfig};
@@ -20,6 +20,7 @@ fn config(root: &Path, is_enabled: bool) -> StoreConfig {
         consume_queue_file_bytes: 6_000_000,
         body_bytes_max: 4 << 20,
         promise: Promise::Async,
+        medium: Medium::Write,
         keys: FlushKeys::default(),
         check_crc_on_recover: true,
         index: IndexConfig { is_enabled, ..IndexConfig::default() },

@@ -117,9 +117,8 @@ fn appends(store: &Store, plan: &Run) -> String {
     let mut batch = AppendBatch::default();
     let (began, cpu_before, disk_before) = (Instant::now(), cpu(), disk_bytes());
     while store.log_max() < plan.bytes {
-        if plan.rate > 0 {
-            let due = Duration::from_nanos(count * 1_000_000_000 / plan.rate);
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        if let Some(due) = (count * 1_000_000_000).checked_div(plan.rate) {
+            std::thread::sleep(Duration::from_nanos(due).saturating_sub(began.elapsed()));
         }
         batch.clear();
         for index in 0..plan.turn {

@@ -13,6 +13,7 @@
 //! Source: FlushRealTimeService, CommitRealTimeService, GroupCommitService, FlushConsumeQueueService.
 
 use crate::consume_queue::ConsumeQueue;
+use crate::failed_sync;
 use crate::retention::{Durable, Retention};
 use crate::store::Store;
 use std::io;
@@ -354,6 +355,7 @@ impl FileAgent {
             }
             if let Err(e) = queue.sync_files() {
                 self.is_sync_failed = true;
+                failed_sync::note(&*store.disk, &store.config.root);
                 let error = with_path(&e, queue);
                 tracing::error!(%error, "a flush of a consume queue failed; a start after a crash will read more of the log");
             }
@@ -435,6 +437,7 @@ impl FileAgent {
         for queue in round.queues.drain(rest..) {
             if let Err(e) = queue.sync() {
                 self.is_sync_failed = true;
+                failed_sync::note(&*store.disk, &store.config.root);
                 return Err(with_path(&e, &queue));
             }
         }

@@ -25,6 +25,7 @@ use crate::append::{AppendBatch, AppendOutcome};
 use crate::consume_queue::ConsumeQueue;
 use crate::disk::Disk;
 use crate::error::AppendError;
+use crate::failed_sync;
 use crate::flush::{Medium, Promise};
 use crate::mapped_file::{MappedFile, file_name};
 use crate::record::decode::{Checked, check};
@@ -46,6 +47,7 @@ pub(crate) type Successor<'a> = &'a dyn Fn(&ConsumeQueue) -> Arc<ConsumeQueue>;
 /// Where a log's files are and how long each is.
 pub(crate) struct LogPlace {
     pub disk: Arc<dyn Disk>,
+    pub root: PathBuf,
     pub dir: PathBuf,
     pub staging: PathBuf,
     pub file_bytes: u64,
@@ -416,7 +418,7 @@ impl CommitLog {
     }
 
     fn create_file(&self, start: u64) -> io::Result<Arc<MappedFile>> {
-        let LogPlace { disk, dir, staging, file_bytes, medium } = &self.place;
+        let LogPlace { disk, root: _, dir, staging, file_bytes, medium } = &self.place;
         MappedFile::create_nameless(&**disk, dir, staging, start, *file_bytes, *medium).map(Arc::new)
     }
 }
@@ -720,6 +722,7 @@ impl CommitLog {
         ));
         // Behind the reason: who finds the failure finds it, too.
         self.is_flush_failed.store(true, Ordering::Release);
+        failed_sync::note(&*self.place.disk, &self.place.root);
         tracing::error!(%path, %error, "flush failed, the log takes no more writes");
     }
 

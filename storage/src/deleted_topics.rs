@@ -37,8 +37,13 @@ impl DeletedTopics {
 
     /// On the device when this returns.
     pub fn insert(&mut self, disk: &dyn Disk, topic: &str, log_end: u64) -> io::Result<()> {
-        self.log_ends.insert(topic.to_owned(), log_end);
-        self.write(disk)
+        let before = self.log_ends.insert(topic.to_owned(), log_end);
+        self.write(disk).inspect_err(|_| {
+            match before {
+                Some(before) => self.log_ends.insert(topic.to_owned(), before),
+                None => self.log_ends.remove(topic),
+            };
+        })
     }
 
     /// The log begins at `log_min` and ends at `log_max`. What lies before is of no use any more; what lies behind was

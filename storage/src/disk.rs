@@ -101,6 +101,8 @@ pub(crate) trait DiskFile: Send + Sync {
     fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<()>;
     /// fdatasync. An error is final: what it covered may be lost although a later call succeeds.
     fn sync(&self) -> io::Result<()>;
+    /// Writes its content once more, byte for byte, holes left out: what the kernel holds as clean is dirty again.
+    fn rewrite(&self) -> io::Result<()>;
     /// Makes `[from, to)` read as zeros. Touches nothing, not even the mtime, where it does so already.
     /// Returns how many bytes from `from` on there were up to the last that was not zero.
     fn zero(&self, from: u64, to: u64) -> io::Result<u64>;
@@ -280,6 +282,22 @@ impl DiskFile for RealFile {
         self.file.sync_data()
     }
 
+    fn rewrite(&self) -> io::Result<()> {
+        let end = self.bytes()?;
+        let mut buffer = vec![0; 1 << 20];
+        let mut position = 0;
+        while let Some((data, hole)) = self.data_from(position, end)? {
+            position = data;
+            while position < hole {
+                let step = (hole - position).min(buffer.len() as u64) as usize;
+                self.file.read_exact_at(&mut buffer[..step], position)?;
+                self.file.write_all_at(&buffer[..step], position)?;
+                position += step as u64;
+            }
+        }
+        Ok(())
+    }
+
     fn zero(&self, from: u64, to: u64) -> io::Result<u64> {
         let Some((first, last)) = self.data_bounds(from, to)? else {
             return Ok(0);
@@ -326,24 +344,31 @@ impl DiskFile for RealFile {
 }
 
 impl RealFile {
+    /// The first piece of `[from, to)` that is neither a hole nor blocks never written, as far as the file system tells.
+    fn data_from(&self, from: u64, to: u64) -> io::Result<Option<(u64, u64)>> {
+        if from >= to {
+            return Ok(None);
+        }
+        let data = match nix::unistd::lseek64(&self.file, from as i64, Whence::SeekData) {
+            Ok(data) => data as u64,
+            Err(Errno::ENXIO) => return Ok(None),
+            Err(_) => from,
+        };
+        let hole = match nix::unistd::lseek64(&self.file, data as i64, Whence::SeekHole) {
+            Ok(hole) if hole as u64 > data => hole as u64,
+            _ => to,
+        };
+        Ok((data < to).then_some((data, hole.min(to))))
+    }
+
     /// Positions of the first and the last byte of `[from, to)` that is not zero. Holes and blocks never written are
     /// passed over without reading them: a fresh log file has a gigabyte of those.
     fn data_bounds(&self, from: u64, to: u64) -> io::Result<Option<(u64, u64)>> {
         let mut bounds: Option<(u64, u64)> = None;
         let mut buffer = vec![0; 64 << 10];
         let mut position = from;
-        while position < to {
-            let data = match nix::unistd::lseek64(&self.file, position as i64, Whence::SeekData) {
-                Ok(data) => data as u64,
-                Err(Errno::ENXIO) => break,
-                Err(_) => position,
-            };
-            let hole = match nix::unistd::lseek64(&self.file, data as i64, Whence::SeekHole) {
-                Ok(hole) if hole as u64 > data => hole as u64,
-                _ => to,
-            };
+        while let Some((data, end)) = self.data_from(position, to)? {
             position = data;
-            let end = hole.min(to);
             while position < end {
                 let step = (end - position).min(buffer.len() as u64) as usize;
                 let chunk = &mut buffer[..step];

@@ -153,6 +153,9 @@ impl DiskFile for FaultyFile {
     fn modified_ms(&self) -> io::Result<u64> {
         self.file.modified_ms()
     }
+    fn rewrite(&self) -> io::Result<()> {
+        self.file.rewrite()
+    }
     fn map(&self, bytes: usize) -> io::Result<memmap2::MmapRaw> {
         self.file.map(bytes)
     }
@@ -285,6 +288,31 @@ fn without_room_for_a_file_appends_fail_and_come_back() {
     assert_eq!(send(&store, &[b'x'; 1000]).unwrap(), sent);
     assert!(store.log_max() > 65_536);
     store.close(1).unwrap();
+}
+
+/// What it covered may be lost though the page cache still has it: the next start writes it once more.
+#[test]
+fn after_a_failed_sync_the_next_start_writes_everything_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    send(&store, b"first").unwrap();
+    faults.sync.store(EIO, Ordering::Relaxed);
+    store.flush_turn(10_000);
+    let note = dir.path().join("ringmq-sync-failed");
+    assert!(note.exists());
+    drop(store);
+    let modified = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+    let log = dir.path().join("commitlog").join("0".repeat(20));
+    let before = modified(&log);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let (store, _, told) = open(dir.path());
+    assert!(told.contains("written once more"), "{told}");
+    assert!(modified(&log) > before);
+    assert!(!note.exists());
+    assert_eq!(send(&store, b"second").unwrap(), 1);
+    drop(store);
+    let (_store, _, told) = open(dir.path());
+    assert!(!told.contains("written once more"), "{told}");
 }
 
 /// Ten messages of 9 KB in one batch: more than a file holds.

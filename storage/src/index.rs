@@ -27,6 +27,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::{CommitLog, Files, find};
 use crate::disk::Disk;
+use crate::failed_sync;
 use crate::index_file::{Active, Header, IndexFile, Item, ItemReader, Key, Shape, file_name, item_hash};
 use crate::mapped_file::MappedFile;
 use crate::record::decode::{Checked, Record, check};
@@ -340,6 +341,8 @@ impl Index {
             Err(FilingError::Write(e)) => Err(e),
             Err(FilingError::Sync(e)) => {
                 state.is_failed = true;
+                drop(state);
+                failed_sync::note(&*self.disk, self.dir.parent().unwrap_or(&self.dir));
                 Err(e)
             }
         }

@@ -20,6 +20,7 @@ mod deleted_topics;
 mod descriptors;
 mod disk;
 mod ext;
+mod failed_sync;
 mod index_file;
 mod lock;
 mod mapped_file;

@@ -28,6 +28,7 @@ use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::ext::ExtFiles;
+use crate::failed_sync;
 use crate::index::{self, Index};
 use crate::mapped_file::{MappedFile, file_name};
 use crate::queue_repair::{QueueError, QueueRepair};
@@ -107,6 +108,11 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         descriptor_count_max(),
     ));
 
+    let recent_crash = first_file_after_crash(&files, checkpoint.times().recover_from());
+    if told("can not read what a failed sync has left in", root, failed_sync::is_noted(&**disk, root))? {
+        lines.push("a sync has failed before: what it may have lost is written once more".to_owned());
+        told("can not rewrite", root, failed_sync::rewrite(&**disk, root, &files[recent_crash.min(files.len())..]))?;
+    }
     let marker = Marker { disk: &**disk, path: root.join("ringmq-rebuild") };
     let is_marked = marker.is_set()?;
     let mut repair =
@@ -126,7 +132,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     } else if is_clean {
         recent
     } else {
-        first_file_after_crash(&files, checkpoint.times().recover_from())
+        recent_crash
     };
     if first == 0 {
         repair.begin_whole();
@@ -158,6 +164,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let log_min = files.first().map_or(0, |file| file.start);
     told("can not write", &path, deleted.keep_within(&**disk, log_min, walk.end))?;
     marker.remove()?;
+    told("can not remove what a failed sync has left in", root, failed_sync::remove(&**disk, root))?;
 
     lines.push(format!(
         "{}: {} log files, {log_min} to {}; {} records read after {}",
@@ -180,6 +187,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     }
     let place = LogPlace {
         disk: Arc::clone(disk),
+        root: root.clone(),
         dir: config.commit_log_dir.clone(),
         staging,
         file_bytes: config.commit_log_file_bytes,

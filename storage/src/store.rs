@@ -359,17 +359,25 @@ impl Store {
             return Err(io::Error::other("the store is closed"));
         }
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+            if !queues.contains_key(topic) {
+                return Ok(());
+            }
+        }
+        // Noted before anything is forgotten: on a disk that takes no note everything stays as it was.
+        let noted = self.log.written();
+        deleted.insert(&*self.disk, topic, noted)?;
         let (gone, log_end) = self.log.hold_gate(|| {
             let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
             let gone = queues.remove(topic).unwrap_or_default();
             gone.values().for_each(|queue| queue.forget());
             (gone, self.log.written())
         });
-        if gone.is_empty() {
-            return Ok(());
-        }
-        deleted.insert(&*self.disk, topic, log_end)?;
         gone.values().for_each(|queue| queue.abandon_files());
+        if log_end > noted {
+            deleted.insert(&*self.disk, topic, log_end)?;
+        }
         self.disk.create_dirs(&self.room.staging)?;
         let mut discarded = self.discarded.lock().unwrap_or_else(PoisonError::into_inner);
         for dir in recovery::QUEUE_DIRS {
@@ -380,7 +388,7 @@ impl Store {
             match self.disk.rename(&from, &to) {
                 Ok(()) => discarded.push(to),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
+                Err(_) => self.disk.remove_dir_all(&from)?,
             }
         }
         self.files_waiter.wake();

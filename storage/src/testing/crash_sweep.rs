@@ -653,12 +653,10 @@ impl Sweep {
     fn start(&mut self, before: &World, crash: Crash, at: u64) {
         let mut world = self.crashed(before, crash, at);
         let told = self.opened(&mut world);
-        if world.model.is_sync_failed {
-            return;
-        }
         let opened = world.disk.after_kill(at);
         let mut rng = Rng::new(at ^ self.seed);
-        match rng.below(3) {
+        // What a failed sync covered is on the device, too, when the store is open again.
+        match if world.model.is_sync_failed { 1 } else { rng.below(3) } {
             0 => self.second_start(&world, opened, &told),
             1 => {
                 let tear = Tear::Some(rng.next());
@@ -673,6 +671,9 @@ impl Sweep {
                 );
             }
             _ => {}
+        }
+        if world.model.is_sync_failed {
+            return;
         }
         self.index(&mut world);
         world.rng = rng;

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,6 +95,16 @@ impl Inode {
         let mut content = vec![0; self.bytes as usize];
         self.live.read_exact_at(&mut content, 0).expect("a memfd of that length");
         content
+    }
+
+    /// Sectors that were written again are dirty again, whatever they hold.
+    fn take_back(&mut self, written: Range<usize>) {
+        let Some(forsaken) = &mut self.forsaken else { return };
+        for sector in written.start / SECTOR_BYTES..written.end.div_ceil(SECTOR_BYTES) {
+            let mut live = [0];
+            self.live.read_exact_at(&mut live, (sector * SECTOR_BYTES) as u64).expect("within the file");
+            forsaken[sector * SECTOR_BYTES] = !live[0];
+        }
     }
 
     /// The sectors for which `keep` says yes become durable, and the length.
@@ -287,6 +298,7 @@ impl Machine {
         if done > 0 {
             inode.live.write_all_at(&bytes[..done], position)?;
             inode.modified_ms = now_ms;
+            inode.take_back(position as usize..position as usize + done);
         }
         result
     }
@@ -389,13 +401,12 @@ impl Machine {
     }
 
     fn kill(&self, seed: u64) -> SimDisk {
-        // Whatever a pending change could bring back stays, too. After a failed sync the machine is taken to be mended by
-        // somebody who knows that the kernel holds pages that it will not write again.
+        // Whatever a pending change could bring back stays, too, and so do pages that the kernel will not write again.
         let nodes = self.nodes.iter().map(|node| match node {
             Node::Dir { live, durable } => Node::Dir { live: live.clone(), durable: durable.clone() },
             Node::File(inode) => {
                 let copy = Inode::new(&inode.content(), inode.bytes, inode.modified_ms).expect("memory");
-                Node::File(Inode { durable: inode.durable.clone(), ..copy })
+                Node::File(Inode { durable: inode.durable.clone(), forsaken: inode.forsaken.clone(), ..copy })
             }
         });
         self.restarted(nodes.collect(), self.pending.clone(), seed)
@@ -729,6 +740,12 @@ impl DiskFile for SimFile {
             covered
         });
         self.disk.machine().sync_content(self.id, covered)
+    }
+
+    fn rewrite(&self) -> io::Result<()> {
+        let mut machine = self.disk.machine();
+        let content = machine.file(self.id).content();
+        machine.write(self.id, 0, &content)
     }
 
     fn zero(&self, from: u64, to: u64) -> io::Result<u64> {
