@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 use support::Cluster;
-use support::wire::{Ask, PULL_SUSPEND, Told, Wire, create_topic, heartbeat, pull, pull_and_wait, send};
+use support::wire::{Ask, PULL_SUSPEND, Told, Wire, create_topic, heartbeat, max_offset, pull, pull_and_wait, send};
 
 const ON: [(&str, &str); 2] = [("mappedFileSizeCommitLog", "67108864"), ("enablePropertyFilter", "true")];
 
@@ -209,6 +209,8 @@ fn a_held_pull_wakes_for_what_its_expression_wants() {
             subscribed("g", "held", offset, 1).field("sysFlag", PULL_SUSPEND).field("suspendTimeoutMillis", 25_000)
         };
         let (first, second) = (wire.send(&in_request(0)), wire.send(&by_heartbeat(0)));
+        // Answered behind them.
+        wire.ask(&max_offset("held", 0)).ok();
         assert!(wire.answer_within(second, Duration::from_millis(100)).is_none(), "both are held");
         fill(&mut producer, "held", &["a=5", "b=1", "a=x"]);
         for opaque in [first, second] {

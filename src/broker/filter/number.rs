@@ -30,6 +30,9 @@ pub fn int(text: &[u8]) -> Option<i32> {
 
 /// `Double.valueOf`: blanks around, `NaN`, `Infinity`, decimal or hexadecimal, a last `d` or `f`.
 pub fn double(text: &[u8]) -> Option<f64> {
+    if let Some(value) = short(text) {
+        return Some(value);
+    }
     // Java's `trim`.
     let begin = text.iter().position(|&byte| byte > b' ')?;
     let end = text.iter().rposition(|&byte| byte > b' ')? + 1;
@@ -53,6 +56,27 @@ pub fn double(text: &[u8]) -> Option<f64> {
         }
     };
     Some(if is_negative { -value } else { value })
+}
+
+/// What most numbers are: up to 15 digits, perhaps with a point. Both parts are whole doubles, so their quotient is the
+/// nearest one.
+fn short(text: &[u8]) -> Option<f64> {
+    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    if text.len() > POWERS.len() {
+        return None;
+    }
+    let mut mantissa = 0_u64;
+    let mut point_at = None;
+    for (index, &byte) in text.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => mantissa = mantissa * 10 + u64::from(byte - b'0'),
+            b'.' if point_at.is_none() => point_at = Some(index),
+            _ => return None,
+        }
+    }
+    let digits = text.len() - usize::from(point_at.is_some());
+    let fraction = point_at.map_or(0, |at| text.len() - 1 - at);
+    (1..POWERS.len()).contains(&digits).then(|| mantissa as f64 / POWERS[fraction])
 }
 
 fn without_suffix(text: &[u8]) -> &[u8] {
@@ -144,6 +168,11 @@ mod tests {
             ("1", Some(1.0)),
             (" \t1.5\n", Some(1.5)),
             ("1.", Some(1.0)),
+            ("129.95", Some(129.95)),
+            ("0.000000000001", Some(1e-12)),
+            ("999999999999999", Some(999_999_999_999_999.0)),
+            ("9999999999999999", Some(9_999_999_999_999_999.0)),
+            ("0.1.2", None),
             (".5", Some(0.5)),
             ("-1e3", Some(-1000.0)),
             ("1d", Some(1.0)),
