@@ -492,7 +492,7 @@ impl<'a> Producer<'a> {
         let phase_ns = now_ns.saturating_sub(self.phase_started_ns);
         let is_leading = self.thread == 0;
         self.phase = match self.phase {
-            Phase::WarmUp if self.is_warm() => {
+            Phase::WarmUp if self.is_warm(now_ns) => {
                 if is_leading {
                     self.read_usage(None);
                 }
@@ -520,13 +520,14 @@ impl<'a> Producer<'a> {
     }
 
     /// The thread that leads knows by itself; the others see it.
-    fn is_warm(&self) -> bool {
+    fn is_warm(&self, now_ns: u64) -> bool {
         let warmup = self.settings.warmup_requests();
         match (self.settings.rate, &self.schedule) {
             _ if self.thread > 0 => self.crew.phase() >= Phase::Measure,
             (None, _) => self.crew.counts().answered >= warmup,
             (Some(_), None) => false,
-            (Some(_), Some(_)) => self.number() >= warmup,
+            // Without a warm-up the wait for the first request is no part of the measure.
+            (Some(_), Some(schedule)) => now_ns >= schedule.start_ns && self.number() >= warmup,
         }
     }
 
