@@ -123,6 +123,7 @@ impl HoldTable {
             self.rest(&queue);
             return Some(held);
         }
+        self.store.await_visible(&queue);
         let id = self.next_id;
         self.next_id += 1;
         let look_ns = held.deadline_ns.min(now_ns + SWEEP_NS);

@@ -161,13 +161,14 @@ impl CommitAgent {
         let is_dirty = || log.written() > log.committed();
         if is_dirty() {
             let left = left_ms(now_ms, self.last_pass_ms, keys.commit_interval_ms);
-            let is_urgent = log.is_pool_exhausted() && !self.is_failing;
+            let is_awaited = log.is_commit_awaited();
+            let is_urgent = (log.is_pool_exhausted() || is_awaited) && !self.is_failing;
             if left > 0 && !is_urgent {
                 return left;
             }
             self.last_pass_ms = now_ms;
             let is_thorough = left_ms(now_ms, self.last_commit_ms, keys.commit_thorough_interval_ms) == 0;
-            if !is_thorough && log.is_little_uncommitted(u64::from(keys.commit_least_pages)) {
+            if !is_thorough && !is_awaited && log.is_little_uncommitted(u64::from(keys.commit_least_pages)) {
                 return keys.commit_interval_ms;
             }
             self.last_commit_ms = now_ms;

@@ -68,6 +68,8 @@ pub(crate) struct CommitLog {
     unpublished: Mutex<VecDeque<Unpublished>>,
     /// As `store_timestamp`, of what is visible.
     published_timestamp: AtomicU64,
+    /// Somebody waits for what is in a buffer of the pool.
+    is_commit_awaited: AtomicBool,
     /// Queues that have grown while somebody waited for them.
     arrived: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Store time of the newest record; published after `written` and after the queue entries.
@@ -118,6 +120,7 @@ impl CommitLog {
             flushed: AtomicU64::new(end),
             unpublished: Mutex::default(),
             published_timestamp: AtomicU64::new(store_timestamp),
+            is_commit_awaited: AtomicBool::new(false),
             arrived: Mutex::default(),
             store_timestamp: AtomicU64::new(store_timestamp),
             gate: Mutex::new(Gate { file, end, store_timestamp, stale_end: 0 }),
@@ -274,18 +277,25 @@ impl CommitLog {
             }
         }
         batch.finish(units_placed);
+        let mut is_awaited = false;
         if units_placed > first {
             gate.store_timestamp = store_timestamp;
             if !self.is_visible_at_once() {
                 // Before `written`: the flush that covers the records finds their queues here.
                 let mut unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner);
+                // Pairs with the one in `await_commit`: either a holder sees that the queue goes on or this sees its bit.
+                fence(Ordering::SeqCst);
                 enter_entries(batch, first..units_placed, successor, report, &mut |queue, next, log_end| {
+                    is_awaited |= queue.waiters.load(Ordering::SeqCst) != 0;
                     unpublished.push_back(Unpublished { log_end, queue: Arc::clone(queue), next });
                 });
             }
         }
         // A file may have ended without a record in the next one.
         self.written.store(gate.end, Ordering::Release);
+        if is_awaited && self.pool.is_some() {
+            self.is_commit_awaited.store(true, Ordering::Release);
+        }
         if units_placed > first {
             if self.is_visible_at_once() {
                 enter_entries(batch, first..units_placed, successor, report, &mut |queue, next, _| queue.publish(next));
@@ -601,6 +611,8 @@ impl CommitLog {
     /// What the disk answers. The buffers keep what was not written; call again.
     pub fn commit(&self) -> io::Result<bool> {
         let Some(pool) = &self.pool else { return Ok(false) };
+        // Before `written` is read: what asks for a commit later asks for another.
+        self.is_commit_awaited.store(false, Ordering::SeqCst);
         let store_timestamp = self.store_timestamp();
         let written = self.written();
         if written == self.committed() {
@@ -626,6 +638,23 @@ impl CommitLog {
             self.published_timestamp.fetch_max(store_timestamp, Ordering::AcqRel);
         }
         result
+    }
+
+    /// Somebody waits for `queue` to grow. Whether there is something in a buffer that a commit would show him.
+    pub fn await_commit(&self, queue: &ConsumeQueue) -> bool {
+        if self.pool.is_none() {
+            return false;
+        }
+        fence(Ordering::SeqCst);
+        let is_awaited = queue.next() > queue.max();
+        if is_awaited {
+            self.is_commit_awaited.store(true, Ordering::Release);
+        }
+        is_awaited
+    }
+
+    pub fn is_commit_awaited(&self) -> bool {
+        self.is_commit_awaited.load(Ordering::Acquire)
     }
 
     /// Pages of the buffers that are written to next.

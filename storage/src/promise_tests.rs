@@ -243,6 +243,34 @@ fn the_pool_is_seen_when_it_is_committed_and_a_kill_loses_the_rest() {
 }
 
 #[test]
+fn what_a_held_pull_waits_for_is_committed_before_the_interval_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, ..) = open_as(dir.path(), pool(2, false));
+    let queue = store.queue_or_create("T", 0);
+    store.commit_turn(1);
+    // Nobody waits: the interval.
+    send(&store, b"first", 2).unwrap();
+    assert!(store.commit_turn(2) > 100);
+    assert_eq!(seen(&store), 0);
+    // A holder comes behind an append.
+    queue.waiters.store(1, Ordering::SeqCst);
+    store.await_visible(&queue);
+    store.wait_commit(60_000);
+    store.commit_turn(3);
+    assert_eq!(seen(&store), 1);
+    // And before one.
+    store.await_visible(&queue);
+    send(&store, b"second", 4).unwrap();
+    store.wait_commit(60_000);
+    store.commit_turn(4);
+    assert_eq!((seen(&store), store.take_arrived().len()), (2, 2));
+    queue.waiters.store(0, Ordering::SeqCst);
+    send(&store, b"third", 5).unwrap();
+    assert!(store.commit_turn(5) > 100);
+    assert_eq!(seen(&store), 2);
+}
+
+#[test]
 fn a_stop_keeps_what_is_in_the_pool() {
     let dir = tempfile::tempdir().unwrap();
     let (store, ..) = open_as(dir.path(), pool(2, false));

@@ -226,8 +226,14 @@ impl Store {
             _ => {}
         }
         if outcome.units_placed > units_placed {
-            let waiter = if self.uses_pool() { &self.commit_waiter } else { &self.flush_waiter };
-            waiter.wake_if_idle();
+            if self.uses_pool() {
+                match self.log.is_commit_awaited() {
+                    true => self.commit_waiter.wake_once(),
+                    false => self.commit_waiter.wake_if_idle(),
+                }
+            } else {
+                self.flush_waiter.wake_if_idle();
+            }
             self.files_waiter.wake_if_idle();
             let is_behind = pending > FileAgent::PENDING_COUNT_WAKE;
             if is_behind || self.log.wants_file() {
@@ -429,6 +435,14 @@ impl Store {
     /// Buffers of the transient store pool that are not lent; `None` without a pool.
     pub fn pool_free_count(&self) -> Option<usize> {
         self.log.pool_free_count()
+    }
+
+    /// A pull waits for the queue to grow, its bit is set: what a commit would show it is committed at once, not at the
+    /// interval's end.
+    pub fn await_visible(&self, queue: &ConsumeQueue) {
+        if self.log.await_commit(queue) {
+            self.commit_waiter.wake_once();
+        }
     }
 
     /// Whether an answered send lies in a buffer of the transient store pool first.
