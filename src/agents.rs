@@ -61,6 +61,38 @@ impl Pause {
     }
 }
 
+/// Between a flush and the next append. To sleep and be woken takes as long as a third of a flush: where the last lull
+/// was short, as with one sender that waits for each answer, this one is waited for awake.
+#[derive(Default)]
+struct Lull {
+    began_ns: u64,
+    was_short: bool,
+}
+
+/// Longer than a client on this machine or in this rack takes from an answer to its next send.
+const LULL_SHORT_NS: u64 = 150_000;
+
+impl Lull {
+    /// Begins one, and says whether it has ended already.
+    fn is_over_soon(&mut self, is_over: &dyn Fn() -> bool) -> bool {
+        self.began_ns = mono_ns();
+        while self.was_short {
+            if is_over() {
+                return true;
+            }
+            // Who sends may need this core.
+            thread::yield_now();
+            self.was_short = mono_ns() - self.began_ns < LULL_SHORT_NS;
+        }
+        false
+    }
+
+    /// Woken from a sleep.
+    fn end(&mut self) {
+        self.was_short = mono_ns() - self.began_ns < LULL_SHORT_NS;
+    }
+}
+
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // 256 KiB would do; the default 8 MiB is only address space.
     thread::Builder::new().name(name).spawn(body)
@@ -82,13 +114,15 @@ impl Agents {
             let (broker, stopping, peers) = (Arc::clone(broker), Arc::clone(&stopping), Arc::clone(peers));
             others.push(spawn("flush".to_string(), move || {
                 let store = &broker.store;
+                let mut lull = Lull::default();
                 while !stopping.load(Ordering::Acquire) {
                     let wait_ms = store.flush_turn(wall_ms());
                     if store.is_sync() {
                         peers.visible_moved(&store.take_arrived());
                     }
-                    if wait_ms > 0 {
+                    if wait_ms > 0 && !(store.is_sync() && lull.is_over_soon(&|| store.has_unflushed())) {
                         store.wait_flush(wait_ms);
+                        lull.end();
                     }
                 }
             })?);

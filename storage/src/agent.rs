@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Longest time an idle agent asks for.
 pub(crate) const IDLE_MS: u64 = 60_000;
 /// How long a record waits for the index, at most, when nobody asks for its key.
-const INDEX_INTERVAL_MS: u64 = 100;
+const INDEX_INTERVAL_MS: u64 = 20;
 /// Slices of the log indexed in one turn, and in one with a flush round or the end.
 const INDEX_SLICES_MAX: usize = 32;
 const INDEX_SLICES_MAX_OF_ROUND: usize = 4096;

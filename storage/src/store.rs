@@ -502,6 +502,11 @@ impl Store {
         agent.turn(self, now_ms)
     }
 
+    /// Whether an append waits for a flush.
+    pub fn has_unflushed(&self) -> bool {
+        self.log.committed() > self.log.flushed() && !self.log.is_flush_failed()
+    }
+
     /// Blocks an agent until `append` wants it (a file is needed, the first bytes after idleness) or `timeout_ms`.
     pub fn wait_flush(&self, timeout_ms: u64) {
         self.flush_waiter.wait(timeout_ms);
