@@ -34,6 +34,9 @@ const SYNC_COUNT_MAX: usize = 64;
 /// this never costs much of the disk's time.
 const EARLY_SYNC_COUNT_MAX: usize = 16;
 const PAGE_BYTES: u64 = 4096;
+/// A round comes before its interval is over when the log has grown by this much, but not more often than each 2 s.
+const ROUND_LOG_BYTES: u64 = 256 << 20;
+const ROUND_EARLY_MS: u64 = 2000;
 
 /// An agent waits, an append wakes.
 #[derive(Default)]
@@ -200,6 +203,7 @@ pub(crate) struct FileAgent {
     unsynced: Vec<Arc<ConsumeQueue>>,
     round: Option<Round>,
     last_round_ms: u64,
+    last_round_log: u64,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
@@ -231,6 +235,7 @@ impl FileAgent {
             unsynced,
             round: None,
             last_round_ms: now_ms,
+            last_round_log: 0,
             is_sync_failed: false,
             is_index_failing: false,
             queues_synced: 0,
@@ -399,10 +404,16 @@ impl FileAgent {
                 return IDLE_MS;
             }
             let left = left_ms(now_ms, self.last_round_ms, store.keys().queue_thorough_interval_ms);
-            if left > 0 && !is_wanted {
-                return left;
+            // A start after a crash reads what has come since. Where a round is cheap it shall not be much.
+            let log_bytes = store.log.written().saturating_sub(self.last_round_log);
+            let is_early = log_bytes >= ROUND_LOG_BYTES
+                && self.unsynced.len() <= QUEUE_COUNT_EACH_BY_ITSELF
+                && left_ms(now_ms, self.last_round_ms, ROUND_EARLY_MS) == 0;
+            if left > 0 && !is_wanted && !is_early {
+                return left.min(ROUND_EARLY_MS);
             }
             self.last_round_ms = now_ms;
+            self.last_round_log = store.log.written();
             if let Err(e) = self.begin_round(store) {
                 tracing::error!(error = %e, "no flush round of the consume queues");
                 return store.keys().queue_interval_ms;

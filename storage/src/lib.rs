@@ -1,5 +1,5 @@
 //! Bytes that survive: the commit log, its queues and what recovers them. No sockets, no request codes,
-//! starts no thread, never asks for the time.
+//! starts no thread that outlives a call, never asks for the time.
 
 pub mod append;
 pub mod consume_queue;

@@ -39,6 +39,7 @@ use crate::survey::{LogFiles, survey_log, survey_others, survey_queues};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Folders under the root with a folder for each topic.
 pub(crate) const QUEUE_DIRS: [&str; 3] = ["consumequeue", "consumequeue_ext", "batchconsumequeue"];
@@ -243,15 +244,101 @@ struct Walk {
 
 type Visit<'v> = &'v mut dyn FnMut(&Record<'_>) -> Result<(), OpenError>;
 
-/// Reads records from the start of file `first` on, up to the end of the log.
+/// Reads records from the start of file `first` on, up to the end of the log. Where that is much, another thread goes
+/// ahead: it meets the page faults and computes the CRCs.
 fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<'_>) -> Result<Walk, OpenError> {
+    let walked = &files[first.min(files.len())..];
+    let bytes: u64 = walked.iter().map(|file| file.bytes).sum();
+    let is_parallel = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    if !verify_crc || !is_parallel || bytes < AHEAD_FROM_BYTES {
+        return walk_after(files, first, verify_crc, None, visit);
+    }
+    let ahead = Ahead::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| ahead.run(walked));
+        let result = walk_after(files, first, verify_crc, Some(&ahead), visit);
+        ahead.is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Below this a second thread is not worth it.
+const AHEAD_FROM_BYTES: u64 = if cfg!(test) { 4096 } else { 16 << 20 };
+const AHEAD_STEP_BYTES: u64 = 64 << 10;
+
+/// Checks records before they are walked.
+#[derive(Default)]
+struct Ahead {
+    /// Log offset below which every record is right. It stops at what is not, or at the end.
+    checked: AtomicU64,
+    is_stopped: AtomicBool,
+    /// Nobody walks any more.
+    is_over: AtomicBool,
+}
+
+impl Ahead {
+    fn run(&self, files: &[Arc<MappedFile>]) {
+        'files: for file in files {
+            let mut end = file.start;
+            let mut told = end;
+            loop {
+                let bytes = file.unchecked_by_written(end - file.start..file.bytes);
+                match check(bytes, Some(end), true) {
+                    Ok(Checked::Record(record)) => end += record.bytes.len() as u64,
+                    Ok(Checked::Blank { .. }) => break,
+                    Ok(Checked::End) if bytes.len() < BLANK_BYTES => break,
+                    Ok(Checked::End) | Err(_) => {
+                        self.checked.store(end, Ordering::Release);
+                        break 'files;
+                    }
+                }
+                if end - told >= AHEAD_STEP_BYTES {
+                    told = end;
+                    self.checked.store(end, Ordering::Release);
+                    if self.is_over.load(Ordering::Relaxed) {
+                        break 'files;
+                    }
+                }
+            }
+            self.checked.store(end, Ordering::Release);
+        }
+        self.is_stopped.store(true, Ordering::Release);
+    }
+
+    /// Whether a record that ends at `end` was checked. Waits for it.
+    fn has_checked(&self, end: u64) -> bool {
+        loop {
+            // Before `checked`: what was checked before the stop counts.
+            let is_stopped = self.is_stopped.load(Ordering::Acquire);
+            if self.checked.load(Ordering::Acquire) >= end {
+                return true;
+            }
+            if is_stopped {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn walk_after(
+    files: &[Arc<MappedFile>],
+    first: usize,
+    verify_crc: bool,
+    ahead: Option<&Ahead>,
+    visit: Visit<'_>,
+) -> Result<Walk, OpenError> {
     let end = files.get(first).map_or(0, |file| file.start);
     let mut walk = Walk { end, fault: None, count: 0, store_timestamp: 0 };
     for file in files.iter().skip(first) {
         walk.end = file.start;
         loop {
             let bytes = file.unchecked_by_written(walk.end - file.start..file.bytes);
-            match check(bytes, Some(walk.end), verify_crc) {
+            let is_checked = ahead.is_some_and(|ahead| {
+                let record_bytes = peek_size(bytes).map_or(0, |(size, _)| u64::from(size));
+                record_bytes <= bytes.len() as u64 && ahead.has_checked(walk.end + record_bytes)
+            });
+            match check(bytes, Some(walk.end), verify_crc && !is_checked) {
                 Ok(Checked::Record(record)) => {
                     if let Some(fault) = tail_fault(&record, &bytes[record.bytes.len()..]) {
                         walk.fault = Some(fault);
