@@ -204,6 +204,7 @@ pub(crate) struct FileAgent {
     round: Option<Round>,
     last_round_ms: u64,
     last_round_log: u64,
+    warm_due_ms: u64,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
@@ -236,6 +237,7 @@ impl FileAgent {
             round: None,
             last_round_ms: now_ms,
             last_round_log: 0,
+            warm_due_ms: 0,
             is_sync_failed: false,
             is_index_failing: false,
             queues_synced: 0,
@@ -248,7 +250,7 @@ impl FileAgent {
     pub fn turn(&mut self, store: &Store, now_ms: u64) -> u64 {
         store.files_waiter.begin();
         let next_ms = [
-            FileAgent::ahead_turn(store),
+            self.ahead_turn(store, now_ms),
             FileAgent::remove_discarded(store),
             self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
@@ -264,7 +266,7 @@ impl FileAgent {
         next_ms.into_iter().fold(IDLE_MS, u64::min)
     }
 
-    fn ahead_turn(store: &Store) -> u64 {
+    fn ahead_turn(&mut self, store: &Store, now_ms: u64) -> u64 {
         let log = &store.log;
         if log.is_stopped() {
             return IDLE_MS;
@@ -280,10 +282,17 @@ impl FileAgent {
         if keys.warm_lock {
             log.unlock_full();
         }
-        match keys.warm_pages.map_or(Ok(false), |pages| log.warm_ahead(pages, keys.warm_lock)) {
-            // Not at once: the disk has other things to do.
-            Ok(true) => 1,
-            Ok(false) => IDLE_MS,
+        let left = self.warm_due_ms.saturating_sub(now_ms);
+        // More than a pause: the clock has gone back.
+        if left > 0 && left < IDLE_MS {
+            return left;
+        }
+        match keys.warm_pages.map_or(Ok(None), |pages| log.warm_ahead(pages, keys.warm_lock)) {
+            Ok(Some(wait_ms)) => {
+                self.warm_due_ms = now_ms + wait_ms;
+                wait_ms
+            }
+            Ok(None) => IDLE_MS,
             Err(e) => {
                 tracing::warn!(error = %e, "the next log file can not be warmed");
                 1000

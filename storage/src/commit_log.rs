@@ -39,6 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 const PAGE_BYTES: u64 = 4096;
+/// Between two steps of a mebibyte each.
+const WARM_PAUSE_MS: u64 = 15;
 
 pub(crate) type Files = Arc<[Arc<MappedFile>]>;
 /// Gives the queue that takes the place of a forgotten one.
@@ -557,17 +559,18 @@ impl CommitLog {
         self.ahead.make(self.used(), next_start, |start| self.create_file(start), |start, e| self.no_file(start, e))
     }
 
-    /// Preheats a part of the next file. One step; `false` when there is nothing to do.
+    /// Preheats a part of the next file. One step; returns the ms until the next one, `None` when there is nothing to do.
+    /// Steps are far apart, for the disk has other things to do, unless the log would be through with its file before.
     ///
     /// # Errors
     /// What the disk answers. A failed sync is final, as in `flush`: it may have told of records.
-    pub fn warm_ahead(&self, pages_per_sync: u32, is_locking: bool) -> io::Result<bool> {
+    pub fn warm_ahead(&self, pages_per_sync: u32, is_locking: bool) -> io::Result<Option<u64>> {
         let step = self.ahead.with_first(|file| {
             let from = file.warmed();
             let is_warmed = from == file.bytes || file.warm().map(|()| false)?;
             Ok::<_, io::Error>((!is_warmed).then(|| (Arc::clone(file), from)))
         });
-        let Some((file, from)) = step.transpose()?.flatten() else { return Ok(false) };
+        let Some((file, from)) = step.transpose()?.flatten() else { return Ok(None) };
         let (to, step) = (file.warmed(), u64::from(pages_per_sync.max(1)) * PAGE_BYTES);
         if (to == file.bytes || from / step != to / step)
             && let Err(e) = file.file.sync()
@@ -586,7 +589,9 @@ impl CommitLog {
                  pushed out"
             );
         }
-        Ok(true)
+        // Both files are equally long. At three quarters of the one the other shall be ready.
+        let is_behind = self.used().is_some_and(|(written, bytes)| written * 4 > to * 3 || written >= bytes);
+        Ok(Some(if is_behind { 1 } else { WARM_PAUSE_MS }))
     }
 
     /// Full files need not stay in memory.
