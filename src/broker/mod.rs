@@ -44,7 +44,6 @@ use clients::Clients;
 use filter::Filters;
 use groups::Groups;
 use live::Live;
-use topic_deletion::Deletions;
 use offsets::Offsets;
 use orders::Orders;
 use persist::{MetaDirty, PersistError};
@@ -62,6 +61,7 @@ use stats::Stats;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use topic_deletion::Deletions;
 use topics::Topics;
 use transaction::{Question, Transactions};
 
