@@ -1184,7 +1184,7 @@ fn answer_stored(broker: &Broker, id: &mut String, stored: &Stored, code: i32, o
         push_message_id(id, broker.store_host, *log_offset);
     }
     FrameWriter::response(buffer, stored.reply, code)
-        .ext("msgId", id)
+        .ext_plain("msgId", id)
         .ext_num("queueId", i64::from(queue_id))
         .ext_num("queueOffset", stored.queue_offset as i64)
         .ext("MSG_REGION", &broker.config.region_id)

@@ -23,6 +23,7 @@ use ringmq_storage::record::{NewRecord, batch, check, properties};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Left in a record for what retries add (RETRY_TOPIC, ORIGIN_MESSAGE_ID, REAL_TOPIC, …): a message that was accepted
@@ -283,7 +284,10 @@ pub fn send(
             schedule::push(broker, &record, &text, delay_level, append).map_err(illegal)?
         }
     } else {
-        let stored = properties::stored(text, &scratch.cluster);
+        let stored = match features.has_more_waits {
+            false => properties::stored_but(text, features.wait.clone(), &scratch.cluster),
+            true => properties::stored(text, &scratch.cluster),
+        };
         record.properties = &stored;
         append.push(&record, tags_code(&features), &queue, broker.record_limits).map_err(illegal)?
     };
@@ -360,6 +364,9 @@ struct Features<'a> {
     tran_msg: Option<&'a [u8]>,
     delay: Option<&'a [u8]>,
     tags: Option<&'a [u8]>,
+    /// Where pairs called WAIT stand: the first, and whether it is the only one.
+    wait: Option<Range<usize>>,
+    has_more_waits: bool,
     is_timer: bool,
     /// Marks by which brokers tell themselves how to read a record: 5.x does not open a log in which a client's stand,
     /// and a queue's offset would be the client's to choose.
@@ -369,8 +376,12 @@ struct Features<'a> {
 /// By one pass; of two equal names the later counts.
 fn features(text: &[u8]) -> Features<'_> {
     let mut features = Features::default();
-    for (name, value) in properties::pairs(text) {
+    for (place, name, value) in properties::placed_pairs(text) {
         match name {
+            b"WAIT" => {
+                features.has_more_waits = features.wait.is_some();
+                features.wait.get_or_insert(place);
+            }
             b"TRAN_MSG" => features.tran_msg = Some(value),
             b"DELAY" => features.delay = Some(value),
             b"TAGS" => features.tags = Some(value),

@@ -219,7 +219,7 @@ impl Window {
         if is_here(self).is_none() {
             let mut head = [0; 8];
             reader.read_at(&segment.path, position, &mut head)?;
-            let want = claimed(&head).min(128 << 20).max(WINDOW_BYTES).min((segment.bytes - position) as usize);
+            let want = claimed(&head).clamp(WINDOW_BYTES, 128 << 20).min((segment.bytes - position) as usize);
             self.bytes.resize(want, 0);
             let filled = reader.read_at(&segment.path, position, &mut self.bytes).map_err(failed(&segment.path))?;
             self.bytes.truncate(filled);

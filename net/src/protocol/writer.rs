@@ -119,11 +119,12 @@ impl<'a> FrameWriter<'a> {
         self.ext_plain(key, if value { "true" } else { "false" })
     }
 
-    /// A value that needs no escapes.
-    fn ext_plain(mut self, key: &str, value: &str) -> Self {
+    /// A key and a value that need no escapes.
+    pub fn ext_plain(mut self, key: &str, value: &str) -> Self {
         match self.serialize {
             Serialize::Json => {
-                self.begin_json_pair(key);
+                debug_assert!(scan::must_escape(key.as_bytes()).or(scan::must_escape(value.as_bytes())).is_none());
+                self.begin_json_pair_plain(key);
                 self.out.extend_from_slice(value.as_bytes());
                 self.out.push(b'"');
             }
@@ -146,14 +147,24 @@ impl<'a> FrameWriter<'a> {
     }
 
     fn begin_json_pair(&mut self, key: &str) {
+        self.begin_json_key();
+        self.push_escaped(key);
+        self.out.extend_from_slice(b"\":\"");
+    }
+
+    fn begin_json_pair_plain(&mut self, key: &str) {
+        self.begin_json_key();
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":\"");
+    }
+
+    fn begin_json_key(&mut self) {
         if self.has_ext {
             self.out.extend_from_slice(b",\"");
         } else {
             self.has_ext = true;
             self.out.extend_from_slice(b",\"extFields\":{\"");
         }
-        self.push_escaped(key);
-        self.out.extend_from_slice(b"\":\"");
     }
 
     /// An empty value is a null one to its reader, as Java has it. A key of more than 32 767 bytes, which only

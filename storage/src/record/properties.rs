@@ -12,6 +12,7 @@
 
 use super::java_text::java_hash_bytes;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 pub const NAME_END: u8 = 1;
 pub const PAIR_END: u8 = 2;
@@ -87,6 +88,16 @@ pub fn pairs(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     pieces(text).filter_map(|piece| piece.pair)
 }
 
+/// The same, each with the place of its stretch of the text, 0x02 included.
+pub fn placed_pairs(text: &[u8]) -> impl Iterator<Item = (Range<usize>, &[u8], &[u8])> {
+    let mut at = 0;
+    pieces(text).filter_map(move |piece| {
+        let start = at;
+        at += piece.bytes.len();
+        piece.pair.map(|(name, value)| (start..at, name, value))
+    })
+}
+
 /// The value of `name`.
 pub fn get<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let [value] = get_each(text, [name]);
@@ -143,7 +154,17 @@ pub fn without<'a>(text: &'a [u8], name: &str) -> Pieces<'a> {
 /// The stored text of a plain send: the client's without WAIT, then `added` (`CLUSTER 0x01 name`, see [`pair`]).
 /// Nothing is copied.
 pub fn stored<'a>(client_text: &'a [u8], added: &'a [u8]) -> Pieces<'a> {
-    let mut all = without(client_text, WAIT);
+    with_added(without(client_text, WAIT), added)
+}
+
+/// The same where the one pair called WAIT stands at `wait`, or there is none.
+pub fn stored_but<'a>(client_text: &'a [u8], wait: Option<Range<usize>>, added: &'a [u8]) -> Pieces<'a> {
+    let wait = wait.unwrap_or(client_text.len()..client_text.len());
+    let kept = [&client_text[..wait.start], &client_text[wait.end..]];
+    with_added(kept.into_iter().filter(|piece| !piece.is_empty()).collect(), added)
+}
+
+fn with_added<'a>(mut all: Pieces<'a>, added: &'a [u8]) -> Pieces<'a> {
     if !added.is_empty() {
         if all.last().is_some_and(|last| needs_separator(last)) {
             all.push(&[PAIR_END]);
@@ -222,6 +243,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn without_the_wait_that_was_found_is_what_is_stored(
+            text in "((WAIT|A|BC)\u{1}(true|x|)\u{2}|\u{1}|q|\u{2}){0,5}(WAIT\u{1}false)?",
+        ) {
+            let text = text.as_bytes();
+            let mut waits = placed_pairs(text).filter(|(_, name, _)| *name == WAIT.as_bytes()).map(|(place, ..)| place);
+            let (first, second) = (waits.next(), waits.next());
+            if second.is_none() {
+                let added = b"CLUSTER\x01c";
+                prop_assert_eq!(stored_but(text, first, added).concat(), stored(text, added).concat());
+            }
+        }
+    }
 
     fn map(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
         pairs(text).map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
