@@ -19,7 +19,8 @@ pub struct Client {
 
 impl Client {
     pub fn connect(broker: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&broker, TIMEOUT)?;
+        let stream =
+            TcpStream::connect_timeout(&broker, TIMEOUT).map_err(|e| crate::workload::told(&broker.to_string(), e))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;

@@ -8,7 +8,6 @@ use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 
 #[derive(Clone, Debug, Serialize)]
@@ -42,11 +41,9 @@ impl Environment {
     }
 }
 
+/// That this harness was built from.
 fn commit() -> Option<String> {
-    let mut command = Command::new("git");
-    command.args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]);
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+    Some(env!("RINGMQ_BENCH_COMMIT")).filter(|commit| !commit.is_empty()).map(str::to_owned)
 }
 
 /// Of the first line `name : value`.

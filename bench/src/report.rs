@@ -90,8 +90,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().ok_or_else(|| io::Error::other("the file has no name"))?.to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
+    let told = |error| crate::workload::told(&path.display().to_string(), error);
+    fs::write(&new, text).map_err(told)?;
+    fs::rename(&new, path).map_err(told)
 }
 
 #[cfg(test)]

@@ -127,10 +127,15 @@ impl Target {
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect(self.broker)?;
+        let stream = TcpStream::connect(self.broker).map_err(|e| told(&self.broker.to_string(), e))?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+}
+
+/// Names what the error is about.
+pub fn told(what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 const PRODUCER_GROUP: &str = "ringmq_bench_producer";

@@ -391,14 +391,31 @@ impl BrokerConfig {
     /// The promise in one line, for the start.
     pub fn promise_line(&self) -> String {
         let flush_ms = self.commit_log_flush_interval_ms;
+        // Few pages wait for the thorough interval.
+        let late_ms = flush_ms.max(self.commit_log_flush_thorough_interval_ms);
+        let trickle = match self.commit_log_flush_pages_min {
+            0 => String::new(),
+            pages => format!(" (of a trickle, fewer than {pages} pages of 4 KiB, in the last {late_ms} ms)"),
+        };
+        let mut line = self.promise_text(flush_ms, &trickle);
+        if matches!(self.promise(), Promise::Async | Promise::Sync) && self.commit_log_medium == Medium::Mapped {
+            line.push_str("; records are stored into mapped files (ringmq.commitLogMedium=mapped)");
+        }
+        if self.is_warmed() {
+            line.push_str("; the next log file is preheated");
+        }
+        line
+    }
+
+    fn promise_text(&self, flush_ms: u32, trickle: &str) -> String {
         match self.promise() {
             Promise::Async => format!(
                 "flush mode ASYNC_FLUSH: a killed process loses nothing that was answered; a power loss loses what was \
-                 answered in the last {flush_ms} ms or so"
+                 answered in the last {flush_ms} ms or so{trickle}"
             ),
             Promise::Pool(pool) => format!(
                 "flush mode ASYNC_FLUSH with {} buffers of the transient store pool: a killed process loses what was \
-                 answered in the last {} ms or so, a power loss {flush_ms} ms more",
+                 answered in the last {} ms or so, a power loss {flush_ms} ms more{trickle}",
                 pool.buffer_count, self.commit_interval_ms
             ),
             Promise::Sync => format!(
@@ -423,6 +440,26 @@ impl BrokerConfig {
             facts.push(format!(
                 "brokerIP1={} is the address of a bridge: clients on other machines cannot reach it; set brokerIP1",
                 self.broker_ip1
+            ));
+        }
+        if ip.is_some_and(|ip| !ip.is_loopback()) && self.bind_address.is_loopback() {
+            facts.push(format!(
+                "brokerIP1={} is registered, but the broker listens on {} only: clients cannot reach it; set bindAddress or \
+                 brokerIP1",
+                self.broker_ip1, self.bind_address
+            ));
+        }
+        if matches!(self.promise(), Promise::Pool(_)) && self.commit_log_medium == Medium::Mapped {
+            facts.push(
+                "ringmq.commitLogMedium=mapped has no effect with transientStorePoolEnable=true: records go to the pool"
+                    .to_string(),
+            );
+        }
+        let set_before = self.store_path_root.join(UPDATES_FILE);
+        if self.notes.file.is_some() && set_before.exists() {
+            facts.push(format!(
+                "{} is not read: a start with -c has what was set while running in its own file",
+                set_before.display()
             ));
         }
         if self.warm_enable && !self.limits().preheat_enable {
