@@ -380,6 +380,7 @@ impl FileAgent {
     /// Writes every tail to its files. After an error the others are still tried; what failed stays for the next time.
     fn file_tails(&mut self, store: &Store) -> io::Result<()> {
         self.collect(store);
+        store.log.sync_names()?;
         let mut result = Ok(());
         for queue in std::mem::take(&mut self.unfiled) {
             match queue.file_tail(&mut self.buffer) {

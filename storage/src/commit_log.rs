@@ -769,6 +769,18 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Names of the log's files survive a power loss: before anything that points into them does.
+    pub fn sync_names(&self) -> io::Result<()> {
+        let files = self.files();
+        let unsynced = |file: &&Arc<MappedFile>| !file.is_name_synced.load(Ordering::Relaxed) && file.is_named();
+        if files.iter().any(|file| unsynced(&file)) {
+            let named: Vec<_> = files.iter().filter(unsynced).collect();
+            self.place.disk.sync_dir(&self.place.dir)?;
+            named.iter().for_each(|file| file.is_name_synced.store(true, Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
     pub fn is_flush_failed(&self) -> bool {
         self.is_flush_failed.load(Ordering::Acquire)
     }

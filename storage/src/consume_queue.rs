@@ -633,6 +633,13 @@ impl ConsumeQueue {
         if queue_offset >= self.min() {
             return self.entry(queue_offset);
         }
+        {
+            // Its file may have expired.
+            let files = self.files();
+            if !(files.first..files.end).contains(&(queue_offset * ENTRY_BYTES)) {
+                return Ok(None);
+            }
+        }
         let mut entries = Vec::with_capacity(1);
         self.read_files(queue_offset, queue_offset + 1, &mut entries)?;
         Ok(entries.pop())

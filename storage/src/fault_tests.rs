@@ -315,6 +315,31 @@ fn after_a_failed_sync_the_next_start_writes_everything_again() {
     assert!(!told.contains("written once more"), "{told}");
 }
 
+/// As a power loss can leave it. The queues are cut; a store without any log file would be refused.
+#[test]
+fn the_only_log_file_is_empty() {
+    for is_clean in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, ..) = open(dir.path());
+        send(&store, b"first").unwrap();
+        store.files_turn(100_000);
+        if is_clean {
+            store.close(1).unwrap();
+        }
+        drop(store);
+        let log = dir.path().join("commitlog").join("0".repeat(20));
+        std::fs::File::create(&log).unwrap();
+        for _ in 0..2 {
+            let (store, _, told) = open(dir.path());
+            assert_eq!((store.log_max(), store.queue_or_create("A", 0).max()), (0, 0), "clean {is_clean}: {told}");
+            assert_eq!(std::fs::metadata(&log).unwrap().len(), 65_536);
+            drop(store);
+        }
+        let (store, ..) = open(dir.path());
+        assert_eq!(send(&store, b"again").unwrap(), 0);
+    }
+}
+
 /// Ten messages of 9 KB in one batch: more than a file holds.
 fn long_batch(store: &Store) -> AppendBatch {
     let mut batch = AppendBatch::default();

@@ -91,6 +91,10 @@ impl MappedFile {
         MappedFile::new(file, path, start, bytes, medium, false)
     }
 
+    pub fn is_named(&self) -> bool {
+        self.is_named.load(Ordering::Acquire)
+    }
+
     /// Nothing happens when it has its name.
     pub fn name(&self) -> io::Result<()> {
         if !self.is_named.load(Ordering::Acquire) {

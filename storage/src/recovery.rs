@@ -100,6 +100,10 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let ext = told("can not read", &path, ExtFiles::load(&**disk, &path))?;
 
     let mut files = open_log(&**disk, config, log_found, &mut lines)?;
+    if !is_clean {
+        // Before any queue: a power loss in the middle of this start must not leave queues and no log.
+        told("can not flush", &config.commit_log_dir, disk.sync_dir(&config.commit_log_dir))?;
+    }
     let queue_dir = root.join("consumequeue");
     let room = Arc::new(QueueRoom::new(
         Arc::clone(disk),

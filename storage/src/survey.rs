@@ -60,8 +60,8 @@ pub(crate) fn survey_log(
             None => return Err(odd(path, "not a file of the commit log", "move it to another folder")),
         }
     }
-    // What a 5.x broker leaves when the disk fills up.
-    if let Some((start, 0)) = files.last().copied() {
+    // What a 5.x broker leaves when the disk fills up. The only file stays: without any the queues would have no log.
+    if let [_, .., (start, 0)] = files[..] {
         let path = dir.join(file_name(start));
         disk.remove_file(&path).map_err(|e| OpenError::io("can not remove", &path, e))?;
         lines.push(format!("{}: the empty last file of the log was removed", path.display()));
@@ -101,6 +101,9 @@ pub(crate) fn survey_log(
 /// Whether a log file shorter than it should be was cut, in the middle of its records, and is not the whole file of a
 /// store with smaller ones.
 fn is_cut_short(disk: &dyn Disk, path: &Path, start: u64, bytes: u64) -> Result<bool, OpenError> {
+    if bytes == 0 {
+        return Ok(true);
+    }
     let file = MappedFile::open(disk, path.to_path_buf(), start, bytes, Medium::Write)
         .map_err(|e| OpenError::io("can not read", path, e))?;
     Ok(file_end_by_records(file.unchecked_by_written(0..bytes), start).is_none())
