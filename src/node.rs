@@ -78,6 +78,19 @@ pub fn store_config(config: &BrokerConfig) -> StoreConfig {
 }
 
 /// What a message id and a record carry: an address that clients can call.
+/// Queues of topics that the table does not have: topics.json was lost, or put in the place of another.
+fn lost_topics(broker: &Broker) -> Option<String> {
+    let names = broker.topics.names();
+    let lost: Vec<String> = broker.store.topics().into_iter().filter(|topic| !names.contains(topic)).collect();
+    let first = lost.first()?;
+    Some(format!(
+        "WARNING: {} topics have queues with messages but no configuration, {first} is one of them: clients are told that they \
+         do not exist. Bring {} back from a copy, or create them again with as many queues",
+        lost.len(),
+        broker.config.store_path_root.join("config/topics.json").display()
+    ))
+}
+
 fn store_host(config: &BrokerConfig) -> Result<SocketAddr, StartError> {
     let resolved = (config.broker_ip1.as_str(), config.listen_port).to_socket_addrs();
     resolved.ok().and_then(|mut all| all.next()).ok_or_else(|| StartError::Address(config.broker_ip1.clone()))
@@ -170,7 +183,9 @@ impl Node {
                 lines.extend(report.lines.into_iter().map(|line| format!("store: {line}")));
                 store.set_retention(config.retention_keys());
                 let memory_bytes = Machine::detect().memory_bytes;
-                Some(Arc::new(Broker::open(config, store, host, memory_bytes, wall_ms())?))
+                let broker = Broker::open(config, store, host, memory_bytes, wall_ms())?;
+                lines.extend(lost_topics(&broker));
+                Some(Arc::new(broker))
             }
         };
         lines.append(&mut ports.lines);

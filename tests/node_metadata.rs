@@ -560,3 +560,25 @@ fn sends_behind_a_deletion_go_into_the_new_topic() {
         assert!(told.messages().iter().all(|message| message.body != b"old"), "round {round}");
     }
 }
+
+/// Both copies are gone: the start says so, and that the messages are still there.
+#[test]
+fn a_start_without_its_topics_says_so() {
+    let Some(mut cluster) = Cluster::start("meta-lost-topics") else { return };
+    if !cluster.is_ours() {
+        return;
+    }
+    let mut wire = Wire::to(cluster.broker_address());
+    wire.ask(&create_topic("lost", 1)).ok();
+    wire.ask(&send("lost", 0, b"body", "")).ok();
+    cluster.stop_broker();
+    for name in ["topics.json", "topics.json.bak"] {
+        let _ = std::fs::remove_file(cluster.store().join("config").join(name));
+    }
+    cluster.start_again();
+    let told = cluster.broker_process().stdout();
+    assert!(told.contains("have queues with messages but no configuration, lost is one of them"), "{told}");
+    let mut wire = Wire::to(cluster.broker_address());
+    wire.ask(&create_topic("lost", 1)).ok();
+    assert_eq!(wire.ask(&pull("g", "lost", 0, 0)).ok().messages().len(), 1);
+}
