@@ -414,9 +414,11 @@ impl FileAgent {
                 return IDLE_MS;
             }
             let left = left_ms(now_ms, self.last_round_ms, store.keys().queue_thorough_interval_ms);
-            // A start after a crash reads what has come since. Where a round is cheap it shall not be much.
+            // A start after a crash reads what has come since. Where a round is cheap it shall not be much. With sends that
+            // wait for the disk it is not: the index's pages lie all over its file and take 350 ms.
             let log_bytes = store.log.written().saturating_sub(self.last_round_log);
-            let is_early = log_bytes >= ROUND_LOG_BYTES
+            let is_early = !store.is_sync()
+                && log_bytes >= ROUND_LOG_BYTES
                 && self.unsynced.len() <= QUEUE_COUNT_EACH_BY_ITSELF
                 && left_ms(now_ms, self.last_round_ms, ROUND_EARLY_MS) == 0;
             if left > 0 && !is_wanted && !is_early {
