@@ -36,6 +36,13 @@ struct State {
     failure: Option<AppendError>,
 }
 
+impl State {
+    /// One that was begun while an append made its own is of no use any more.
+    fn drop_before(&mut self, start: u64) {
+        while self.files.pop_front_if(|file| file.start < start).is_some() {}
+    }
+}
+
 /// What an append gets that needs a file.
 pub(crate) enum Taken {
     File(Arc<MappedFile>),
@@ -77,11 +84,9 @@ impl FilesAhead {
     /// The file that begins at `start`.
     pub fn take(&self, start: u64) -> Taken {
         let mut state = self.state();
-        // One that was begun while an append made its own is of no use any more.
-        while state.files.front().is_some_and(|file| file.start != start) {
-            state.files.pop_front();
-        }
-        let taken = match state.files.pop_front() {
+        state.drop_before(start);
+        // One that begins later waits behind the first, which is out.
+        let taken = match state.files.pop_front_if(|file| file.start == start) {
             Some(file) => Taken::File(file),
             None if !self.has_agent.load(Ordering::Relaxed) => Taken::None,
             None => Taken::Error(state.failure.clone().unwrap_or(AppendError::NoFileYet { start })),
@@ -110,9 +115,7 @@ impl FilesAhead {
         loop {
             let start = {
                 let mut state = self.state();
-                while state.files.front().is_some_and(|file| file.start < next_start) {
-                    state.files.pop_front();
-                }
+                state.drop_before(next_start);
                 if state.files.len() >= FilesAhead::wanted(used) {
                     state.failure = None;
                     self.publish(&state);
@@ -162,5 +165,44 @@ impl FilesAhead {
         let mut state = self.state();
         state.files.clear();
         self.publish(&state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use crate::flush::Medium;
+
+    #[test]
+    fn an_append_takes_nothing_away_while_the_next_file_is_being_preheated() {
+        let dir = tempfile::tempdir().unwrap();
+        let ahead = FilesAhead::default();
+        let make = |start| {
+            MappedFile::create_nameless(&RealDisk, dir.path(), dir.path(), start, 4096, Medium::Write).map(Arc::new)
+        };
+        let failure = |start, _: &io::Error| AppendError::NoFileYet { start };
+        ahead.set_agent();
+        ahead.make(None, 0, make, failure).unwrap();
+        ahead.with_first(|first| {
+            assert_eq!(first.start, 0);
+            assert!(matches!(ahead.take(0), Taken::Error(AppendError::NoFileYet { start: 0 })));
+        });
+        for start in [0, 4096] {
+            assert!(matches!(ahead.take(start), Taken::File(file) if file.start == start), "{start}");
+        }
+        assert!(matches!(ahead.take(8192), Taken::Error(AppendError::NoFileYet { start: 8192 })));
+    }
+
+    #[test]
+    fn what_an_append_has_made_itself_is_of_no_use_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let ahead = FilesAhead::default();
+        let make = |start| {
+            MappedFile::create_nameless(&RealDisk, dir.path(), dir.path(), start, 4096, Medium::Write).map(Arc::new)
+        };
+        ahead.make(None, 0, make, |start, _| AppendError::NoFileYet { start }).unwrap();
+        assert!(matches!(ahead.take(4096), Taken::File(file) if file.start == 4096));
+        assert!(matches!(ahead.take(0), Taken::None));
     }
 }
