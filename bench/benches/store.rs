@@ -7,8 +7,6 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
-use ringmq_storage::flush::{FlushKeys, Medium, Promise};
-use ringmq_storage::index::IndexConfig;
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::{NewRecord, RecordLimits, check, encode, properties};
 use ringmq_storage::store::{Store, StoreConfig};
@@ -38,19 +36,7 @@ fn now_ms() -> u64 {
 }
 
 fn config(root: &Path) -> StoreConfig {
-    StoreConfig {
-        root: root.to_owned(),
-        commit_log_dir: root.join("commitlog"),
-        commit_log_file_bytes: 1 << 30,
-        consume_queue_file_bytes: 6_000_000,
-        body_bytes_max: LIMITS.body_bytes_max,
-        promise: Promise::Async,
-        medium: Medium::Write,
-        keys: FlushKeys::default(),
-        check_crc_on_recover: true,
-        index: IndexConfig::default(),
-        delays_ms: ringmq_storage::record::properties::DELAYS_MS.to_vec(),
-    }
+    StoreConfig::new(root)
 }
 
 /// A store with its agents; both end when dropped.

@@ -2,9 +2,8 @@
 //! an index can be built once only.
 
 use ringmq_storage::append::AppendBatch;
-use ringmq_storage::flush::{FlushKeys, Medium, Promise};
 use ringmq_storage::index::{IndexConfig, KeyQuery};
-use ringmq_storage::record::{NewRecord, RecordLimits, properties};
+use ringmq_storage::record::{NewRecord, RecordLimits};
 use ringmq_storage::store::{Store, StoreConfig};
 use std::path::Path;
 use std::time::Instant;
@@ -13,19 +12,7 @@ const COUNT: u64 = 1_000_000;
 const BODY: [u8; 128] = [b'x'; 128];
 
 fn config(root: &Path, is_enabled: bool) -> StoreConfig {
-    StoreConfig {
-        root: root.to_path_buf(),
-        commit_log_dir: root.join("commitlog"),
-        commit_log_file_bytes: 1 << 30,
-        consume_queue_file_bytes: 6_000_000,
-        body_bytes_max: 4 << 20,
-        promise: Promise::Async,
-        medium: Medium::Write,
-        keys: FlushKeys::default(),
-        check_crc_on_recover: true,
-        index: IndexConfig { is_enabled, ..IndexConfig::default() },
-        delays_ms: properties::DELAYS_MS.to_vec(),
-    }
+    StoreConfig { index: IndexConfig { is_enabled, ..IndexConfig::default() }, ..StoreConfig::new(root) }
 }
 
 fn fill(store: &Store, with_keys: bool) {

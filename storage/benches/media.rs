@@ -13,7 +13,7 @@ use ringmq_storage::append::AppendBatch;
 use ringmq_storage::error::AppendError;
 use ringmq_storage::flush::{FlushKeys, Medium, PoolSize, Promise};
 use ringmq_storage::index::IndexConfig;
-use ringmq_storage::record::{NewRecord, RecordLimits, properties};
+use ringmq_storage::record::{NewRecord, RecordLimits};
 use ringmq_storage::store::{Store, StoreConfig};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,11 +61,7 @@ fn run(plan: &Run) -> String {
     let is_warm = plan.warm || medium == Medium::Mapped;
     let (store, _) = Store::open(
         StoreConfig {
-            root: dir.path().to_owned(),
-            commit_log_dir: dir.path().join("commitlog"),
             commit_log_file_bytes: FILE_BYTES,
-            consume_queue_file_bytes: 6_000_000,
-            body_bytes_max: LIMITS.body_bytes_max,
             promise,
             medium,
             keys: FlushKeys {
@@ -74,9 +70,8 @@ fn run(plan: &Run) -> String {
                 warm_lock: plan.warm,
                 ..FlushKeys::default()
             },
-            check_crc_on_recover: true,
             index: IndexConfig { is_enabled: false, ..IndexConfig::default() },
-            delays_ms: properties::DELAYS_MS.to_vec(),
+            ..StoreConfig::new(dir.path())
         },
         now_ms(),
     )

@@ -762,21 +762,17 @@ impl CommitLog {
 
     fn sync_file(&self, file: &MappedFile) -> io::Result<()> {
         file.file.sync()?;
-        if !file.is_name_synced.load(Ordering::Relaxed) {
-            self.place.disk.sync_dir(&self.place.dir)?;
-            file.is_name_synced.store(true, Ordering::Relaxed);
-        }
-        Ok(())
+        self.sync_names()
     }
 
     /// Names of the log's files survive a power loss: before anything that points into them does.
     pub fn sync_names(&self) -> io::Result<()> {
         let files = self.files();
-        let unsynced = |file: &&Arc<MappedFile>| !file.is_name_synced.load(Ordering::Relaxed) && file.is_named();
-        if files.iter().any(|file| unsynced(&file)) {
-            let named: Vec<_> = files.iter().filter(unsynced).collect();
+        let is_unsynced = |file: &&Arc<MappedFile>| !file.is_name_synced.load(Ordering::Relaxed) && file.is_named();
+        let unsynced: Vec<_> = files.iter().filter(is_unsynced).collect();
+        if !unsynced.is_empty() {
             self.place.disk.sync_dir(&self.place.dir)?;
-            named.iter().for_each(|file| file.is_name_synced.store(true, Ordering::Relaxed));
+            unsynced.iter().for_each(|file| file.is_name_synced.store(true, Ordering::Relaxed));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::append::AppendBatch;
 use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk, Space};
 use crate::error::{AppendError, OpenError};
-use crate::flush::{FlushKeys, Medium, Promise};
+use crate::flush::{FlushKeys, Promise};
 use crate::lock::StoreLock;
 use crate::record::{NewRecord, RecordLimits};
 use crate::store::{Store, StoreConfig};
@@ -170,17 +170,13 @@ fn open(root: &Path) -> (Arc<Store>, Arc<Faults>, String) {
 
 pub(crate) fn open_as(root: &Path, promise: Promise) -> (Arc<Store>, Arc<Faults>, String) {
     let config = StoreConfig {
-        root: root.to_path_buf(),
-        commit_log_dir: root.join("commitlog"),
         commit_log_file_bytes: 65_536,
         consume_queue_file_bytes: 1000,
         body_bytes_max: 32_768,
         promise,
-        medium: Medium::default(),
         keys: FlushKeys { least_pages: 0, ..FlushKeys::default() },
-        check_crc_on_recover: true,
         index: crate::index::IndexConfig { is_enabled: true, slot_count: 100, item_count: 300 },
-        delays_ms: crate::record::properties::DELAYS_MS.to_vec(),
+        ..StoreConfig::new(root)
     };
     let faults = Arc::new(Faults::default());
     let disk = Arc::new(FaultyDisk(Arc::clone(&faults)));
@@ -188,23 +184,29 @@ pub(crate) fn open_as(root: &Path, promise: Promise) -> (Arc<Store>, Arc<Faults>
     (store, faults, report.lines.join("\n"))
 }
 
+/// A message of queue 0 in which nothing else matters.
+pub(crate) fn message<'a>(topic: &'a str, body: &'a [u8], properties: &'a [&'a [u8]]) -> NewRecord<'a> {
+    let host = ([127, 0, 0, 1], 1).into();
+    NewRecord {
+        topic,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 0,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body,
+        properties,
+    }
+}
+
 /// Two messages in two queues by one batch.
 fn send(store: &Store, body: &[u8]) -> Result<u64, AppendError> {
     let mut batch = AppendBatch::default();
     for topic in ["A", "B"] {
-        let record = NewRecord {
-            topic,
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: ([127, 0, 0, 1], 1).into(),
-            store_host: ([127, 0, 0, 1], 1).into(),
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body,
-            properties: &[],
-        };
+        let record = message(topic, body, &[]);
         let queue = store.queue_or_create(topic, 0);
         batch.push(&record, 0, &queue, RecordLimits::of_body(32_768)).unwrap();
     }
@@ -345,19 +347,8 @@ fn long_batch(store: &Store) -> AppendBatch {
     let mut batch = AppendBatch::default();
     let queue = store.queue_or_create("T", 0);
     for number in 0..10u8 {
-        let record = NewRecord {
-            topic: "T",
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: ([127, 0, 0, 1], 1).into(),
-            store_host: ([127, 0, 0, 1], 1).into(),
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body: &[number; 9000],
-            properties: &[],
-        };
+        let body = [number; 9000];
+        let record = message("T", &body, &[]);
         batch.push(&record, 0, &queue, RecordLimits::of_body(32_768)).unwrap();
     }
     batch

@@ -20,9 +20,9 @@ use crate::disk::{Blocks, Disk, DiskFile, NewFile};
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) const HEADER_BYTES: u64 = 40;
-pub(crate) const SLOT_BYTES: u64 = 4;
-pub(crate) const ITEM_BYTES: u64 = 20;
+pub const HEADER_BYTES: u64 = 40;
+pub const SLOT_BYTES: u64 = 4;
+pub const ITEM_BYTES: u64 = 20;
 const HEADER_WORDS: usize = (HEADER_BYTES / 4) as usize;
 /// Header and slots are loaded and written by pieces of this many words: a page of the file.
 const PIECE_WORDS: usize = 1024;
@@ -63,7 +63,7 @@ impl Shape {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub struct Header {
     pub begin_timestamp: i64,
     pub end_timestamp: i64,
     pub begin_log_offset: u64,
@@ -117,7 +117,7 @@ impl Header {
     }
 
     /// Whether it can be the header of a file of this shape.
-    pub fn is_plausible(&self, shape: Shape) -> bool {
+    pub(crate) fn is_plausible(&self, shape: Shape) -> bool {
         self.next <= shape.item_count.max(1)
             && self.used_slots < self.next
             && self.begin_timestamp >= 0
@@ -141,7 +141,7 @@ impl Header {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub struct Item {
     pub hash: u32,
     pub log_offset: u64,
     pub seconds: u32,

@@ -1,10 +1,10 @@
 //! The index on a disk that fails, and after kills and power losses: what it holds is found, what it lost comes from the log.
 
 use crate::append::AppendBatch;
-use crate::fault_tests::{Faults, open_as};
+use crate::fault_tests::{Faults, message, open_as};
 use crate::flush::Promise;
 use crate::index::KeyQuery;
-use crate::record::{NewRecord, RecordLimits};
+use crate::record::RecordLimits;
 use crate::store::Store;
 use nix::libc::{EIO, ENOSPC};
 use std::path::Path;
@@ -19,19 +19,8 @@ fn send(store: &Store, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let mut batch = AppendBatch::default();
         let text = format!("KEYS\x01all k{number}\x02UNIQ_KEY\x01u{number}");
-        let record = NewRecord {
-            topic: "T",
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: ([127, 0, 0, 1], 1).into(),
-            store_host: ([127, 0, 0, 1], 1).into(),
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body: b"body",
-            properties: &[text.as_bytes()],
-        };
+        let properties = [text.as_bytes()];
+        let record = message("T", b"body", &properties);
         let queue = store.queue_or_create("T", 0);
         batch.push(&record, 0, &queue, RecordLimits::of_body(1000)).unwrap();
         assert!(store.append(&mut batch, 1000 + number).error.is_none());

@@ -5,11 +5,11 @@
 
 use crate::append::AppendBatch;
 use crate::error::AppendError;
-use crate::fault_tests::{Faults, open_as};
+use crate::fault_tests::{Faults, message, open_as};
 use crate::flush::{FlushKeys, PoolSize, Promise};
 use crate::read::{ReadLimits, ReadStatus};
+use crate::record::RecordLimits;
 use crate::record::decode::peek_store_timestamp;
-use crate::record::{NewRecord, RecordLimits};
 use crate::store::Store;
 use nix::libc::{EIO, ENOSPC};
 use std::path::Path;
@@ -32,19 +32,7 @@ fn pool(buffer_count: u32, fast_fail: bool) -> Promise {
 /// One message; its log offset and the log offset behind it.
 fn send(store: &Store, body: &[u8], now_ms: u64) -> Result<(u64, u64), AppendError> {
     let mut batch = AppendBatch::default();
-    let record = NewRecord {
-        topic: "T",
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp: 0,
-        born_host: ([127, 0, 0, 1], 1).into(),
-        store_host: ([127, 0, 0, 1], 1).into(),
-        reconsume_times: 0,
-        prepared_offset: 0,
-        body,
-        properties: &[],
-    };
+    let record = message("T", body, &[]);
     let queue = store.queue_or_create("T", 0);
     batch.push(&record, 0, &queue, RecordLimits::of_body(32_768)).unwrap();
     let outcome = store.append(&mut batch, now_ms);

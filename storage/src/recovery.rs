@@ -255,12 +255,12 @@ fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<
     let bytes: u64 = walked.iter().map(|file| file.bytes).sum();
     let is_parallel = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     if !verify_crc || !is_parallel || bytes < AHEAD_FROM_BYTES {
-        return walk_after(files, first, verify_crc, None, visit);
+        return read_records(walked, verify_crc, &|_| false, visit);
     }
     let ahead = Ahead::default();
     std::thread::scope(|scope| {
         scope.spawn(|| ahead.run(walked));
-        let result = walk_after(files, first, verify_crc, Some(&ahead), visit);
+        let result = read_records(walked, verify_crc, &|end| ahead.has_checked(end), visit);
         ahead.is_over.store(true, Ordering::Relaxed);
         result
     })
@@ -282,29 +282,17 @@ struct Ahead {
 
 impl Ahead {
     fn run(&self, files: &[Arc<MappedFile>]) {
-        'files: for file in files {
-            let mut end = file.start;
-            let mut told = end;
-            loop {
-                let bytes = file.unchecked_by_written(end - file.start..file.bytes);
-                match check(bytes, Some(end), true) {
-                    Ok(Checked::Record(record)) => end += record.bytes.len() as u64,
-                    Ok(Checked::Blank { .. }) => break,
-                    Ok(Checked::End) if bytes.len() < BLANK_BYTES => break,
-                    Ok(Checked::End) | Err(_) => {
-                        self.checked.store(end, Ordering::Release);
-                        break 'files;
-                    }
-                }
-                if end - told >= AHEAD_STEP_BYTES {
-                    told = end;
-                    self.checked.store(end, Ordering::Release);
-                    if self.is_over.load(Ordering::Relaxed) {
-                        break 'files;
-                    }
-                }
+        let mut told = 0;
+        let walked = read_records(files, true, &|_| false, &mut |record| {
+            let end = record.log_offset + record.bytes.len() as u64;
+            if end - told >= AHEAD_STEP_BYTES {
+                told = end;
+                self.checked.store(end, Ordering::Release);
             }
-            self.checked.store(end, Ordering::Release);
+            if self.is_over.load(Ordering::Relaxed) { Err(()) } else { Ok(()) }
+        });
+        if let Ok(walk) = walked {
+            self.checked.store(walk.end, Ordering::Release);
         }
         self.is_stopped.store(true, Ordering::Release);
     }
@@ -325,23 +313,22 @@ impl Ahead {
     }
 }
 
-fn walk_after(
+/// Reads the records of these files up to the end of the log, each with its CRC unless `is_checked` says of the record that
+/// ends there that somebody has looked.
+fn read_records<E>(
     files: &[Arc<MappedFile>],
-    first: usize,
     verify_crc: bool,
-    ahead: Option<&Ahead>,
-    visit: Visit<'_>,
-) -> Result<Walk, OpenError> {
-    let end = files.get(first).map_or(0, |file| file.start);
+    is_checked: &dyn Fn(u64) -> bool,
+    visit: &mut dyn FnMut(&Record<'_>) -> Result<(), E>,
+) -> Result<Walk, E> {
+    let end = files.first().map_or(0, |file| file.start);
     let mut walk = Walk { end, fault: None, count: 0, store_timestamp: 0 };
-    for file in files.iter().skip(first) {
+    for file in files {
         walk.end = file.start;
         loop {
             let bytes = file.unchecked_by_written(walk.end - file.start..file.bytes);
-            let is_checked = ahead.is_some_and(|ahead| {
-                let record_bytes = peek_size(bytes).map_or(0, |(size, _)| u64::from(size));
-                record_bytes <= bytes.len() as u64 && ahead.has_checked(walk.end + record_bytes)
-            });
+            let record_bytes = peek_size(bytes).map_or(0, |(size, _)| u64::from(size));
+            let is_checked = record_bytes <= bytes.len() as u64 && is_checked(walk.end + record_bytes);
             match check(bytes, Some(walk.end), verify_crc && !is_checked) {
                 Ok(Checked::Record(record)) => {
                     if let Some(fault) = tail_fault(&record, &bytes[record.bytes.len()..]) {

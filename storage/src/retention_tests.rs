@@ -3,10 +3,10 @@
 use super::*;
 use crate::append::AppendBatch;
 use crate::error::AppendError;
-use crate::fault_tests::{Faults, open_as};
+use crate::fault_tests::{Faults, message, open_as};
 use crate::flush::{PoolSize, Promise};
 use crate::read::{ReadLimits, ReadStatus};
-use crate::record::{NewRecord, RecordLimits};
+use crate::record::RecordLimits;
 use crate::store::TimeBoundary;
 use std::path::Path;
 use std::sync::Mutex;
@@ -52,19 +52,7 @@ impl Bed {
     }
 
     fn send(&self, topic: &str) -> Result<u64, AppendError> {
-        let record = NewRecord {
-            topic,
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: ([127, 0, 0, 1], 1).into(),
-            store_host: ([127, 0, 0, 1], 1).into(),
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body: &[b'x'; 1000],
-            properties: &[],
-        };
+        let record = message(topic, &[b'x'; 1000], &[]);
         let mut batch = AppendBatch::default();
         let queue = self.store.queue_or_create(topic, 0);
         batch.push(&record, 0, &queue, RecordLimits::of_body(32_768)).unwrap();

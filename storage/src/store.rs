@@ -22,13 +22,14 @@ use crate::index::{Index, IndexConfig, KeyFound, KeyQuery};
 use crate::lock::StoreLock;
 use crate::read::{self, EntryTest, Read, ReadLimits};
 use crate::record::decode::peek_store_timestamp;
+use crate::record::properties;
 use crate::recovery::{self, Recovered};
 use crate::retention::Cleaning;
 use crate::transient_pool::TransientPool;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -56,6 +57,23 @@ pub struct StoreConfig {
 pub const LOG_FILE_BYTES_MIN: u64 = 1024;
 
 impl StoreConfig {
+    /// Of a store in `root`, with Java's defaults.
+    pub fn new(root: &Path) -> StoreConfig {
+        StoreConfig {
+            root: root.to_path_buf(),
+            commit_log_dir: root.join("commitlog"),
+            commit_log_file_bytes: 1 << 30,
+            consume_queue_file_bytes: 6_000_000,
+            body_bytes_max: 4 << 20,
+            promise: Promise::Async,
+            medium: Medium::Write,
+            keys: FlushKeys::default(),
+            check_crc_on_recover: true,
+            index: IndexConfig::default(),
+            delays_ms: properties::DELAYS_MS.to_vec(),
+        }
+    }
+
     fn check(&self) -> Result<(), OpenError> {
         let wrong = |key, value, reason: String| Err(OpenError::Config { key, value, reason });
         let log = self.commit_log_file_bytes;
@@ -191,16 +209,15 @@ impl Store {
     /// Places the batch: gate, queue offsets and log offsets given, one write (or one for each file touched), `written`
     /// published, queue entries appended to the in-memory tails, queues' `max` published (this call ends visible).
     pub fn append(&self, batch: &mut AppendBatch, now_ms: u64) -> AppendOutcome {
+        let units_placed = batch.units_placed();
         let pending = self.room.pending.load(Ordering::Relaxed);
         if pending > PENDING_COUNT_MAX {
             self.files_waiter.wake_once();
-            let units_placed = batch.units_placed();
             let reason = format!(
                 "{pending} consume queue entries wait to be written to their files, the limit is {PENDING_COUNT_MAX}: the disk is too slow or full"
             );
             return AppendOutcome { units_placed, error: Some(AppendError::NotWritable(reason)) };
         }
-        let units_placed = batch.units_placed();
         if let Some(reason) = self.cleaning.refusal() {
             return AppendOutcome { units_placed, error: Some(AppendError::NotWritable(reason)) };
         }
@@ -227,9 +244,10 @@ impl Store {
         }
         if outcome.units_placed > units_placed {
             if self.uses_pool() {
-                match self.log.is_commit_awaited() {
-                    true => self.commit_waiter.wake_once(),
-                    false => self.commit_waiter.wake_if_idle(),
+                if self.log.is_commit_awaited() {
+                    self.commit_waiter.wake_once();
+                } else {
+                    self.commit_waiter.wake_if_idle();
                 }
             } else {
                 self.flush_waiter.wake_if_idle();
@@ -365,11 +383,8 @@ impl Store {
             return Err(io::Error::other("the store is closed"));
         }
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
-            if !queues.contains_key(topic) {
-                return Ok(());
-            }
+        if !self.queues.read().unwrap_or_else(PoisonError::into_inner).contains_key(topic) {
+            return Ok(());
         }
         // Noted before anything is forgotten: on a disk that takes no note everything stays as it was.
         let noted = self.log.written();

@@ -9,15 +9,12 @@
 
 use crate::files::{Reader, Segment, failed, find, list};
 use crate::report::Report;
-use ringmq_storage::index::{key_hash, keys_of};
+use ringmq_storage::index::{HEADER_BYTES, Header, ITEM_BYTES, Item, SLOT_BYTES, key_hash, keys_of};
 use ringmq_storage::record::decode::{Record, peek_size};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-const HEADER_BYTES: u64 = 40;
-const SLOT_BYTES: u64 = 4;
-const ITEM_BYTES: u64 = 20;
 /// Items come in log order, so one piece of the log serves many.
 const WINDOW_BYTES: usize = 1 << 20;
 
@@ -29,19 +26,8 @@ pub struct IndexCheck<'a> {
     pub is_running: bool,
 }
 
-struct Item {
-    hash: u32,
-    log_offset: u64,
-    seconds: i32,
-    previous: u32,
-}
-
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from_be_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
 impl IndexCheck<'_> {
@@ -83,9 +69,10 @@ impl IndexCheck<'_> {
             // Removed by a broker since it was listed.
             return Ok(());
         }
-        let next = word(&header, 36).max(1);
-        if next > items || word(&header, 32) > slots {
-            let text = format!("{} slots used of {slots}, next item {next} of {items}", word(&header, 32));
+        // Not as `Header` has them, who takes a negative number for none, as Java does.
+        let (used_slots, next) = (word(&header, 32), word(&header, 36).max(1));
+        if next > items || used_slots > slots {
+            let text = format!("{used_slots} slots used of {slots}, next item {next} of {items}");
             return report.finding("index-header", path, 32, &text);
         }
         let all = self.read_items(path, slots, next, reader)?;
@@ -93,7 +80,7 @@ impl IndexCheck<'_> {
             check_chains(path, slots, &all, reader, report)?;
         }
         let item_at = |number: usize| HEADER_BYTES + SLOT_BYTES * u64::from(slots) + ITEM_BYTES * number as u64;
-        let began = long(&header, 0) as i64;
+        let began = Header::decode(&header).begin_timestamp;
         let mut expired = 0;
         for (number, item) in all.iter().enumerate().skip(1) {
             if item.log_offset < self.log.start {
@@ -128,13 +115,7 @@ impl IndexCheck<'_> {
     fn read_items(&self, path: &Path, slots: u32, next: u32, reader: &mut Reader) -> io::Result<Vec<Item>> {
         let mut bytes = vec![0; next as usize * ITEM_BYTES as usize];
         reader.read_at(path, HEADER_BYTES + SLOT_BYTES * u64::from(slots), &mut bytes)?;
-        let item = |item: &[u8]| Item {
-            hash: word(item, 0),
-            log_offset: long(item, 4),
-            seconds: word(item, 12) as i32,
-            previous: word(item, 16),
-        };
-        Ok(bytes.chunks_exact(ITEM_BYTES as usize).map(item).collect())
+        Ok(bytes.chunks_exact(ITEM_BYTES as usize).map(Item::decode).collect())
     }
 
     /// What is wrong with an item whose record should be in the log.
@@ -153,8 +134,9 @@ impl IndexCheck<'_> {
         }
         // Whole seconds, and 0 where Java's sum has no room.
         let seconds = record.store_timestamp.saturating_sub(began) / 1000;
-        if item.seconds > 0 && began > 0 && (seconds - i64::from(item.seconds)).abs() > 1 {
-            let text = format!("{} s behind the file's begin, its record at {at} {seconds} s", item.seconds);
+        let noted = item.seconds as i32;
+        if noted > 0 && began > 0 && (seconds - i64::from(noted)).abs() > 1 {
+            let text = format!("{noted} s behind the file's begin, its record at {at} {seconds} s");
             return Ok(Some(text));
         }
         Ok(None)

@@ -3,7 +3,6 @@
 use flate2::read::GzDecoder;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
-use ringmq_storage::flush::{FlushKeys, Medium, Promise};
 use ringmq_storage::index::IndexConfig;
 use ringmq_storage::record::{NewRecord, RecordLimits};
 use ringmq_storage::store::{Store, StoreConfig};
@@ -353,17 +352,11 @@ const LIMITS: RecordLimits = RecordLimits::of_body(32_768);
 
 fn config(root: &Path) -> StoreConfig {
     StoreConfig {
-        root: root.to_path_buf(),
-        commit_log_dir: root.join("commitlog"),
         commit_log_file_bytes: 65_536,
         consume_queue_file_bytes: 1000,
         body_bytes_max: LIMITS.body_bytes_max,
-        promise: Promise::Async,
-        medium: Medium::Write,
-        keys: FlushKeys::default(),
-        check_crc_on_recover: true,
         index: IndexConfig { is_enabled: true, slot_count: 100, item_count: 300 },
-        delays_ms: ringmq_storage::record::properties::DELAYS_MS.to_vec(),
+        ..StoreConfig::new(root)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::record::{NewRecord, RecordLimits};
 use crate::retention::RetentionKeys;
 use crate::store::{Store, StoreConfig};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const FILE_BYTES: u64 = 16 << 10;
@@ -356,19 +356,15 @@ impl World {
     }
 
     fn config(&self) -> StoreConfig {
-        let root = PathBuf::from("/data/store");
         StoreConfig {
-            commit_log_dir: root.join("commitlog"),
-            root,
             commit_log_file_bytes: FILE_BYTES,
             consume_queue_file_bytes: 200,
             body_bytes_max: BODY_BYTES_MAX,
             promise: self.mode.promise(self.seed),
             medium: self.mode.medium(),
             keys: FlushKeys { least_pages: 0, commit_least_pages: 0, queue_least_pages: 1, ..FlushKeys::default() },
-            check_crc_on_recover: true,
             index: IndexConfig { is_enabled: true, slot_count: 16, item_count: 40 },
-            delays_ms: DELAYS_MS.to_vec(),
+            ..StoreConfig::new(Path::new("/data/store"))
         }
     }
 
