@@ -77,7 +77,6 @@ pub fn store_config(config: &BrokerConfig) -> StoreConfig {
     }
 }
 
-/// What a message id and a record carry: an address that clients can call.
 /// Queues of topics that the table does not have: topics.json was lost, or put in the place of another.
 fn lost_topics(broker: &Broker) -> Option<String> {
     let names = broker.topics.names();
@@ -91,6 +90,7 @@ fn lost_topics(broker: &Broker) -> Option<String> {
     ))
 }
 
+/// What a message id and a record carry: an address that clients can call.
 fn store_host(config: &BrokerConfig) -> Result<SocketAddr, StartError> {
     let resolved = (config.broker_ip1.as_str(), config.listen_port).to_socket_addrs();
     resolved.ok().and_then(|mut all| all.next()).ok_or_else(|| StartError::Address(config.broker_ip1.clone()))

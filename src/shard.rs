@@ -518,10 +518,6 @@ fn peer_of(out: &Outbound<'_>, conn: ConnId) -> SocketAddr {
     out.peer(conn).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into())
 }
 
-fn write_refusal(out: &mut Vec<u8>, reply: Reply, refusal: &Refusal) {
-    FrameWriter::response(out, reply, refusal.code).remark(&refusal.remark).finish();
-}
-
 fn write_answer(out: &mut Vec<u8>, reply: Reply, answer: &Answer) {
     let mut writer = FrameWriter::response(out, reply, response::SUCCESS);
     if let Some(remark) = &answer.remark {
@@ -648,7 +644,7 @@ impl BrokerShard {
             return;
         }
         if let Some(buffer) = out.buffer(conn) {
-            write_refusal(buffer, command.reply(), refusal);
+            refusal.write(buffer, command.reply());
         }
     }
 
@@ -853,7 +849,7 @@ impl BrokerShard {
                 if !pending.is_oneway
                     && let Some(buffer) = out.buffer(pending.conn)
                 {
-                    write_refusal(buffer, pending.reply, &append_refusal(outcome.error.as_ref()));
+                    append_refusal(outcome.error.as_ref()).write(buffer, pending.reply);
                 }
                 continue;
             };
@@ -916,7 +912,7 @@ impl BrokerShard {
             let refusal = Refusal::new(response::SERVICE_NOT_AVAILABLE, reason);
             while let Some(stored) = self.flush_waits.pop() {
                 if let Some(buffer) = out.buffer(stored.conn) {
-                    write_refusal(buffer, stored.reply, &refusal);
+                    refusal.write(buffer, stored.reply);
                 }
             }
         }
@@ -1138,7 +1134,7 @@ impl BrokerShard {
             return;
         }
         let mut bytes = Vec::new();
-        write_refusal(&mut bytes, asker.reply, refusal);
+        refusal.write(&mut bytes, asker.reply);
         self.to_channel(asker.channel, bytes, peers, out);
     }
 
@@ -1196,7 +1192,7 @@ fn refuse_parked(parked: &Parked, remark: String, out: &mut Outbound<'_>) {
     if !parked.is_oneway
         && let Some(buffer) = out.buffer(parked.conn)
     {
-        write_refusal(buffer, parked.reply, &Refusal::new(response::SYSTEM_ERROR, remark));
+        Refusal::new(response::SYSTEM_ERROR, remark).write(buffer, parked.reply);
     }
 }
 

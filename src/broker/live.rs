@@ -7,11 +7,11 @@
 //! the store's `config` folder: it holds after a restart. A file that can not be written leaves everything as it was.
 //! Source: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig; black list as in 5.3.3.
 
-use super::{After, Answer, Broker, Channel, Refusal, Request};
+use super::{After, Answer, Broker, Channel, Refusal, Request, outcome_frame};
 use crate::config::{BrokerConfig, UpdateError, properties_text, with_updates};
 use crate::text_file;
 use ringmq_net::protocol::codes::response;
-use ringmq_net::protocol::writer::{FrameWriter, Reply};
+use ringmq_net::protocol::writer::Reply;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -68,14 +68,7 @@ impl Live {
             if asked.is_oneway {
                 continue;
             }
-            let mut bytes = Vec::new();
-            match result {
-                Ok(()) => FrameWriter::response(&mut bytes, asked.reply, response::SUCCESS).finish(),
-                Err(Refusal { code, remark }) => {
-                    FrameWriter::response(&mut bytes, asked.reply, code).remark(&remark).finish();
-                }
-            }
-            answer(asked.channel, bytes);
+            answer(asked.channel, outcome_frame(result, asked.reply));
         }
     }
 

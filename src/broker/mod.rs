@@ -52,6 +52,7 @@ use reset::Reset;
 use ringmq_net::protocol::codes::{request, response};
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::HeaderError;
+use ringmq_net::protocol::writer::{FrameWriter, Reply};
 use ringmq_net::reactor::{ConnId, Now};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::RecordLimits;
@@ -118,6 +119,21 @@ impl Refusal {
     pub fn invalid(remark: impl Into<String>) -> Refusal {
         Refusal::new(response::INVALID_PARAMETER, remark)
     }
+
+    /// The answer's frame.
+    pub fn write(&self, out: &mut Vec<u8>, reply: Reply) {
+        FrameWriter::response(out, reply, self.code).remark(&self.remark).finish();
+    }
+}
+
+/// The frame of an answer that says no more than that it is done, or why not.
+pub fn outcome_frame(result: Result<(), Refusal>, reply: Reply) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match result {
+        Ok(()) => FrameWriter::response(&mut bytes, reply, response::SUCCESS).finish(),
+        Err(refusal) => refusal.write(&mut bytes, reply),
+    }
+    bytes
 }
 
 /// A field that is missing or no number: the remark names it.

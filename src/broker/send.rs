@@ -284,9 +284,10 @@ pub fn send(
             schedule::push(broker, &record, &text, delay_level, append).map_err(illegal)?
         }
     } else {
-        let stored = match features.has_more_waits {
-            false => properties::stored_but(text, features.wait.clone(), &scratch.cluster),
-            true => properties::stored(text, &scratch.cluster),
+        let stored = if features.has_more_waits {
+            properties::stored(text, &scratch.cluster)
+        } else {
+            properties::stored_but(text, features.wait.clone(), &scratch.cluster)
         };
         record.properties = &stored;
         append.push(&record, tags_code(&features), &queue, broker.record_limits).map_err(illegal)?

@@ -7,10 +7,10 @@
 //! The store waits for the turn of its file agent, which may take as long as a sync of the disk: not on a shard.
 
 use super::topics::check_not_system;
-use super::{After, Answer, Broker, Channel, Refusal, Request, check_topic_name};
+use super::{After, Answer, Broker, Channel, Refusal, Request, check_topic_name, outcome_frame};
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::DeleteTopicHeader;
-use ringmq_net::protocol::writer::{FrameWriter, Reply};
+use ringmq_net::protocol::writer::Reply;
 use std::sync::{Mutex, PoisonError};
 
 struct Asked {
@@ -57,19 +57,16 @@ impl Deletions {
             // For shards that took a queue in between. All of them turn when this is durable, and find held pulls of
             // queues that are no more.
             broker.topics.queues_moved();
-            let mut bytes = Vec::new();
-            match deleted {
-                Ok(()) => {
-                    tracing::info!(topic, "topic deleted");
-                    FrameWriter::response(&mut bytes, reply, response::SUCCESS).finish();
-                }
-                Err(error) => {
-                    tracing::error!(topic, %error, "the queues of a deleted topic can not be removed");
-                    let remark = format!("the queues of {topic} cannot be removed: {error}");
-                    FrameWriter::response(&mut bytes, reply, response::SYSTEM_ERROR).remark(&remark).finish();
-                }
+            match &deleted {
+                Ok(()) => tracing::info!(topic, "topic deleted"),
+                Err(error) => tracing::error!(topic, %error, "the queues of a deleted topic can not be removed"),
             }
             if !is_oneway {
+                let result = deleted.map_err(|error| {
+                    let remark = format!("the queues of {topic} cannot be removed: {error}");
+                    Refusal::new(response::SYSTEM_ERROR, remark)
+                });
+                let bytes = outcome_frame(result, reply);
                 self.done.lock().unwrap_or_else(PoisonError::into_inner).push((channel, bytes));
             }
         }
