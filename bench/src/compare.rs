@@ -370,6 +370,8 @@ fn run_round(
         for (index, (kind, options)) in peers.iter().enumerate() {
             // A broker that was not started here cannot be given another configuration.
             if matches!(kind, Kind::Running(_)) && *profile != Profile::Given {
+                let letter = letter(index);
+                progress(&format!("── {profile} left out for {letter} = {kind}: it runs already\n"), report);
                 continue;
             }
             let run = run_one(settings, kind, options, *profile, workloads)?;

@@ -28,6 +28,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A run in which nothing comes back for so long has failed.
 const SILENCE: Duration = Duration::from_secs(20);
+/// Requests that one turn makes up for at most; the rest follows in the next turns.
+const BURST_MAX: u64 = 1024;
+/// At least so often a turn looks at clocks and limits.
+const TICK_NS: u64 = 100_000_000;
 /// How long a run waits, after its last message, for what is still on its way.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -187,7 +191,7 @@ pub struct Cost {
     pub other_cores: Option<f64>,
     pub broker_resident_mib: Option<f64>,
     pub broker_anonymous_mib: Option<f64>,
-    /// Write calls of the broker, those to sockets too, and what it gave to the device.
+    /// Write calls of the broker, those to sockets too, and what it made dirty in the page cache.
     pub broker_write_calls: Option<u64>,
     pub broker_written_mib: Option<f64>,
     /// Of the device below the store, by whomever.
@@ -253,7 +257,7 @@ impl fmt::Display for Cost {
             writeln!(f, "memory    {resident:.0} MiB resident, {anonymous:.0} MiB of it anonymous")?;
         }
         if let (Some(calls), Some(mib)) = (self.broker_write_calls, self.broker_written_mib) {
-            write!(f, "writes    {calls} calls (sockets too), {mib:.0} MiB to the device by the broker")?;
+            write!(f, "writes    {calls} calls (sockets too), {mib:.0} MiB written by the broker (page cache)")?;
             if let (Some(writes), Some(mib)) = (self.device_writes, self.device_written_mib) {
                 write!(f, "; the device took {writes} writes, {mib:.0} MiB")?;
             }

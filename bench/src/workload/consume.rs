@@ -8,7 +8,7 @@
 //! A latency is that of one pull, from the turn that queued it to the turn that saw its answer. Without a filter the
 //! queue offsets must follow each other: what is left out or comes twice is counted.
 
-use super::{Cost, Faults, SILENCE, Target, reactor_config};
+use super::{Cost, Faults, SILENCE, TICK_NS, Target, reactor_config};
 use crate::client::Client;
 use crate::environment::BrokerFacts;
 use crate::frame::{self, OPAQUE_BASE, OPAQUE_BITS, Scanner, Seen, code};
@@ -26,7 +26,6 @@ const SYS_FLAG: u32 = 1 << 2;
 const RETRY_NS: u64 = 20_000_000;
 /// A queue that gives nothing so often in a row is given up.
 const RETRY_COUNT_MAX: u32 = 250;
-const TICK_NS: u64 = 100_000_000;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {

@@ -23,7 +23,9 @@ mod verify;
 use super::crew::{Counts, Crew, Phase};
 use super::schedule::{Arrivals, Schedule};
 use super::stored::{self, Stored};
-use super::{Cost, DRAIN, Faults, Payload, SILENCE, SendKind, Target, opaque, reactor_config, run_id};
+use super::{
+    BURST_MAX, Cost, DRAIN, Faults, Payload, SILENCE, SendKind, TICK_NS, Target, opaque, reactor_config, run_id,
+};
 use crate::environment::BrokerFacts;
 use crate::frame::{OPAQUE_BASE, OPAQUE_BITS, Scanner, code};
 use crate::latency::{self, Latency, Second, Summary, Timeline};
@@ -40,10 +42,6 @@ use verify::{Check, Verified};
 
 /// All connections are open and quiet before the first request of an open loop is due.
 const START_NS: u64 = 20_000_000;
-/// Requests that one turn makes up for at most; the rest follows in the next turns.
-const BURST_MAX: u64 = 1024;
-/// At least so often a turn looks at clocks and limits.
-const TICK_NS: u64 = 100_000_000;
 /// A thread that follows looks so often at what phase it is.
 const FOLLOW_NS: u64 = 5_000_000;
 

@@ -16,7 +16,7 @@
 
 use super::crew::Phase;
 use super::schedule::{Arrivals, Schedule};
-use super::{Cost, DRAIN, Faults, Payload, SILENCE, SendKind, Target, reactor_config, run_id};
+use super::{BURST_MAX, Cost, DRAIN, Faults, Payload, SILENCE, SendKind, TICK_NS, Target, reactor_config, run_id};
 use crate::environment::BrokerFacts;
 use crate::frame::{self, OPAQUE_BASE, OPAQUE_BITS, Pulled, Scanner, Seen, code};
 use crate::latency::{self, Latency, Second, Summary, Timeline};
@@ -38,9 +38,6 @@ const SYS_FLAG: u32 = (1 << 1) | (1 << 2);
 const RETRY_NS: u64 = 100_000_000;
 /// The first pulls are held by the broker before the first message is due.
 const START_NS: u64 = 100_000_000;
-/// Sends that one turn makes up for at most; the rest follows in the next turns.
-const BURST_MAX: u64 = 1024;
-const TICK_NS: u64 = 100_000_000;
 /// A delay counts from the store's clock in whole milliseconds, which is behind ours by up to one.
 const CLOCK_NS: u64 = 1_000_000;
 

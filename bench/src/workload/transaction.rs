@@ -14,7 +14,10 @@
 use super::crew::Phase;
 use super::schedule::{Arrivals, Schedule};
 use super::stored::{self, Stored};
-use super::{Cost, DRAIN, Faults, PRODUCER_GROUP, Payload, SILENCE, SendKind, Target, opaque, reactor_config, run_id};
+use super::{
+    BURST_MAX, Cost, DRAIN, Faults, PRODUCER_GROUP, Payload, SILENCE, SendKind, TICK_NS, Target, opaque,
+    reactor_config, run_id,
+};
 use crate::chance;
 use crate::environment::BrokerFacts;
 use crate::frame::{self, FLAG_ONE_WAY, FLAG_RESPONSE, FrameFault, OPAQUE_BASE, Scanner, code};
@@ -31,8 +34,6 @@ use std::time::Duration;
 /// Of a half message: TRANSACTION_PREPARED_TYPE.
 const SYS_FLAG_PREPARED: i32 = 1 << 2;
 const START_NS: u64 = 20_000_000;
-const BURST_MAX: u64 = 1024;
-const TICK_NS: u64 = 100_000_000;
 /// Producers are asked back on a connection that has told its group, and tells it again.
 const HEARTBEAT_NS: u64 = 30_000_000_000;
 /// The answers to heartbeats: no slot has this opaque.
