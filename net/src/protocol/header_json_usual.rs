@@ -4,8 +4,8 @@
 //! {"code":310,"extFields":{"a":"group","i":"WAIT\u0001true\u0002"},"flag":0,"language":"JAVA","opaque":7,…}
 //!  ^    ^      ^         ^  ^ ^ ^     ^                                       marks, found 64 bytes at a time
 //! ```
-//! No blanks, keys and texts in double quotes, texts only below extFields, whole numbers elsewhere. Whatever is not like
-//! that is left to `header_json`, which says what is wrong with it, or that nothing is.
+//! No blanks, known members only, keys and texts in double quotes, only texts below extFields. Whatever is not like that is
+//! left to `header_json`, which says what is wrong with it, or that nothing is.
 
 use super::codes::language;
 use super::command::Command;
