@@ -1,6 +1,7 @@
 //! The store on a disk that fails: what was refused leaves no trace, a failed flush is final, a full disk is survived.
 
 use crate::append::AppendBatch;
+use crate::consume_queue::{ConsumeQueue, Entry, QueueRoom};
 use crate::disk::{Disk, DiskFile, Found, NewFile, RealDisk, Space};
 use crate::error::{AppendError, OpenError};
 use crate::flush::{FlushKeys, Promise};
@@ -315,6 +316,25 @@ fn after_a_failed_sync_the_next_start_writes_everything_again() {
     drop(store);
     let (_store, _, told) = open(dir.path());
     assert!(!told.contains("written once more"), "{told}");
+}
+
+/// Its earlier files have expired, its last ones are cut: there is no entry before the cut to look at.
+#[test]
+fn a_queue_is_cut_where_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let queues = dir.path().join("consumequeue");
+    let room = Arc::new(QueueRoom::new(Arc::new(RealDisk), queues.clone(), &dir.path().join("tmp"), 1000, 16));
+    let queue = ConsumeQueue::new(&room, "T", 0);
+    let mut buffer = Vec::new();
+    queue.start_at(50);
+    queue.append((50..60).map(|offset| (offset, Entry { log_offset: 100 * offset, record_bytes: 100, tags_code: 0 })));
+    queue.set_next(60);
+    queue.publish(60);
+    queue.file_tail(&mut buffer).unwrap();
+    assert_eq!(std::fs::read_dir(queues.join("T/0")).unwrap().count(), 1);
+    queue.cut(50, &mut buffer).unwrap();
+    assert_eq!((queue.min(), queue.max()), (50, 50));
+    assert_eq!(queue.slot(49).unwrap(), None);
 }
 
 /// As a power loss can leave it. The queues are cut; a store without any log file would be refused.

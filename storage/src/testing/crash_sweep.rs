@@ -930,6 +930,45 @@ mod tests {
         }
     }
 
+    /// A store with queues and no log is refused: it could be one whose log is not mounted.
+    #[test]
+    fn no_power_loss_leaves_queues_without_their_log() {
+        let open = |disk: &SimDisk| {
+            let config =
+                StoreConfig { commit_log_file_bytes: FILE_BYTES, ..StoreConfig::new(Path::new("/data/store")) };
+            Store::open_on(Arc::new(disk.clone()), config, BEGUN_MS).map(|(store, _)| store)
+        };
+        let survives = |disk: &SimDisk, what: &str| {
+            for tear in [Tear::Nothing, Tear::All, Tear::Some(1), Tear::Some(2), Tear::Some(3), Tear::Some(4)] {
+                open(&disk.after_power_loss(tear)).unwrap_or_else(|e| panic!("{what}, {tear:?}: {e}"));
+            }
+        };
+        let disk = SimDisk::new(1);
+        let store = open(&disk).unwrap();
+        let mut batch = AppendBatch::default();
+        let queue = store.queue_or_create("T", 0);
+        for _ in 0..3 {
+            let body = crate::fault_tests::message("T", b"body", &[]);
+            batch.push(&body, 0, &queue, RecordLimits::of_body(BODY_BYTES_MAX)).unwrap();
+        }
+        assert!(store.append(&mut batch, BEGUN_MS).error.is_none());
+        let killed = disk.after_kill(1);
+        for turn in 1..4 {
+            store.files_turn(BEGUN_MS + 2000 * turn);
+            survives(&disk, "the queues' files are made");
+        }
+        drop(store);
+        for at in 1.. {
+            let start = killed.after_kill(at);
+            start.set_trouble(Trouble::Death { at });
+            let is_whole = open(&start).is_ok();
+            survives(&start, &format!("a start that died at call {at}"));
+            if is_whole {
+                break;
+            }
+        }
+    }
+
     #[test]
     fn asynchronous_keeps_its_promise_through_every_crash() {
         sweep(Mode::Async, 1..3);
