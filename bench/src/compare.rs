@@ -260,6 +260,8 @@ pub struct Report {
     pub shapes: Vec<(Workload, Shape)>,
     /// By peer, then by round.
     pub rounds: Vec<Vec<Round>>,
+    /// Which configurations were not measured, and of which broker.
+    pub left_out: Vec<String>,
     /// Why there are fewer rounds than were asked for.
     pub failure: Option<String>,
 }
@@ -307,6 +309,7 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(&str, &Report)) -> io::
         floor: Vec::new(),
         shapes: rows.iter().filter_map(|row| Some((*row, row.shape(settings)?))).collect(),
         rounds: peers.iter().map(|_| Vec::new()).collect(),
+        left_out: left_out(settings, &peers),
         failure: None,
     };
     let outcome = run_all(settings, &peers, &mut report, &mut progress);
@@ -317,6 +320,20 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(&str, &Report)) -> io::
         report.failure = Some(error.to_string());
     }
     Ok(report)
+}
+
+/// A broker that was not started here cannot be given another configuration.
+fn can_run(kind: &Kind, profile: Profile) -> bool {
+    !matches!(kind, Kind::Running(_)) || profile == Profile::Given
+}
+
+fn left_out(settings: &Settings, peers: &[(Kind, Options)]) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for profile in settings.profiles().into_keys() {
+        let peers = peers.iter().enumerate().filter(|(_, (kind, _))| !can_run(kind, profile));
+        left_out.extend(peers.map(|(index, _)| format!("{profile} of {}: it runs already", letter(index))));
+    }
+    left_out
 }
 
 fn run_all(
@@ -368,10 +385,7 @@ fn run_round(
     report.rounds.iter_mut().for_each(|rounds| rounds.push(Round::default()));
     for (profile, workloads) in &profiles {
         for (index, (kind, options)) in peers.iter().enumerate() {
-            // A broker that was not started here cannot be given another configuration.
-            if matches!(kind, Kind::Running(_)) && *profile != Profile::Given {
-                let letter = letter(index);
-                progress(&format!("── {profile} left out for {letter} = {kind}: it runs already\n"), report);
+            if !can_run(kind, *profile) {
                 continue;
             }
             let run = run_one(settings, kind, options, *profile, workloads)?;

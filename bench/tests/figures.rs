@@ -375,4 +375,5 @@ fn a_comparison_tells_what_it_knows_after_each_broker() {
     let text = report.to_string();
     assert!(text.contains("B: FAULTS in 2 of 2 rounds (produce, produce)"), "{text}");
     assert!(text.contains("| produce: rate, msg/s |") && !text.contains("sync:"), "{text}");
+    assert!(text.contains("not measured: SYNC_FLUSH of B: it runs already"), "{text}");
 }

@@ -110,6 +110,9 @@ impl fmt::Display for Report {
         let disk = spread(&self.disk_mib_per_s, 0);
         let kind = self.file_system.as_deref().unwrap_or("unknown file system");
         writeln!(f, "disk ({kind}): {disk} MiB/s, one sequential write and fdatasync before each round")?;
+        for left_out in &self.left_out {
+            writeln!(f, "not measured: {left_out}")?;
+        }
         let rounds = self.rounds[0].len();
         writeln!(f, "{}; medians of {rounds} rounds (smallest to largest)\n", header_name(self.header))?;
         self.write_verdicts(f)?;
@@ -327,6 +330,7 @@ mod tests {
             floor: Vec::new(),
             shapes: Vec::new(),
             rounds,
+            left_out: Vec::new(),
             failure: None,
         }
     }
