@@ -252,6 +252,7 @@ impl FileAgent {
         let next_ms = [
             self.ahead_turn(store, now_ms),
             FileAgent::remove_discarded(store),
+            FileAgent::note_wrong_queues(store),
             self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
             self.round_turn(store, now_ms),
@@ -493,12 +494,23 @@ impl FileAgent {
         1
     }
 
+    fn note_wrong_queues(store: &Store) -> u64 {
+        match store.room.wrong.write(&*store.disk, &store.config.root) {
+            Ok(()) => IDLE_MS,
+            Err(e) => {
+                tracing::warn!(error = %e, "queues with wrong entries can not be noted for the next start, trying on");
+                1000
+            }
+        }
+    }
+
     /// Everything that appends have left to the agent, durable. The log takes no more appends.
     pub fn finish(&mut self, store: &Store, now_ms: u64) -> io::Result<()> {
         assert!(store.log.is_stopped());
         if self.is_sync_failed {
             return Err(io::Error::other("a flush of the consume queues has failed before"));
         }
+        FileAgent::note_wrong_queues(store);
         self.begin_round(store)?;
         // A stop does not take a sync for each of thousands of queues.
         if let Some(round) = self.round.as_ref().filter(|round| round.queues.len() > QUEUE_COUNT_EACH_BY_ITSELF) {

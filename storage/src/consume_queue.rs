@@ -20,6 +20,7 @@
 use crate::descriptors::Descriptors;
 use crate::disk::{Blocks, Disk, DiskFile, NewFile};
 use crate::mapped_file::file_name;
+use crate::wrong_queues::WrongQueues;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,11 @@ impl Entry {
         *self == Entry::FILLER
     }
 
+    /// Whether it can stand behind `last`: its record comes later in the log, or is the same one (it closes a gap).
+    fn can_follow(&self, last: &Entry) -> bool {
+        self.is_valid() && (self.log_offset >= last.log_end() || self.log_offset == last.log_offset || last.is_filler())
+    }
+
     /// Log offset behind the record.
     pub(crate) fn log_end(&self) -> u64 {
         self.log_offset.saturating_add(u64::from(self.record_bytes))
@@ -94,7 +100,13 @@ pub(crate) struct QueueRoom {
     pub pending: AtomicU64,
     queue_count: AtomicUsize,
     number: AtomicU64,
+    /// Bytes of full files that loading may still look through.
+    look_bytes_left: AtomicU64,
+    pub wrong: WrongQueues,
 }
+
+/// What a start looks through, of queue files before each queue's last, for entries that are none: less than 50 ms.
+const LOOK_BYTES_MAX: u64 = 64 << 20;
 
 impl QueueRoom {
     pub fn new(
@@ -115,7 +127,15 @@ impl QueueRoom {
             pending: AtomicU64::new(0),
             queue_count: AtomicUsize::new(0),
             number: AtomicU64::new(0),
+            look_bytes_left: AtomicU64::new(LOOK_BYTES_MAX),
+            wrong: WrongQueues::default(),
         }
+    }
+
+    /// Whether one more file may be looked through.
+    fn may_look(&self) -> bool {
+        let left = |left: u64| left.checked_sub(self.file_bytes);
+        self.look_bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
     fn kept_count(&self) -> usize {
@@ -577,19 +597,22 @@ impl ConsumeQueue {
                 continue;
             }
             end = start / ENTRY_BYTES + count;
-            for full in &starts[..index] {
-                let mut bytes = [0; ENTRY_BYTES as usize];
-                self.file(*full)?.read_at(self.room.file_bytes - ENTRY_BYTES, &mut bytes)?;
-                if !Entry::decode(&bytes).is_valid() {
-                    let path = self.dir().join(file_name(*full));
-                    let end = full / ENTRY_BYTES + self.valid_count(*full)?;
-                    self.cut_files(end * ENTRY_BYTES)?;
-                    self.place_at(first / ENTRY_BYTES, end);
-                    if end * ENTRY_BYTES == *first {
-                        self.clear()?;
-                    }
-                    return Ok(Some(format!("{} is not full, but files follow", path.display())));
+            for full in starts[..index].iter().rev() {
+                if self.is_full(*full)? {
+                    continue;
                 }
+                let path = self.dir().join(file_name(*full));
+                let count = self.valid_count(*full)?;
+                let end = full / ENTRY_BYTES + count;
+                self.cut_files(end * ENTRY_BYTES)?;
+                self.place_at(first / ENTRY_BYTES, end);
+                if end * ENTRY_BYTES == *first {
+                    self.clear()?;
+                }
+                return Ok(Some(format!(
+                    "{} has {count} entries and then something else, but files follow",
+                    path.display()
+                )));
             }
             break;
         }
@@ -601,18 +624,38 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Valid entries from the start of a file on.
+    /// An entry points to no record of this queue.
+    pub(crate) fn note_wrong(&self) {
+        self.room.wrong.add(&self.topic, self.queue_id);
+    }
+
+    /// Whether a file before the last is full of entries, as far as a look at it is affordable.
+    fn is_full(&self, start: u64) -> io::Result<bool> {
+        if self.room.may_look() {
+            return Ok(self.valid_count(start)? == self.room.file_bytes / ENTRY_BYTES);
+        }
+        let mut bytes = [0; ENTRY_BYTES as usize];
+        self.file(start)?.read_at(self.room.file_bytes - ENTRY_BYTES, &mut bytes)?;
+        Ok(Entry::decode(&bytes).is_valid())
+    }
+
+    /// Entries from the start of a file on, up to one that is none or that its neighbours contradict.
     fn valid_count(&self, start: u64) -> io::Result<u64> {
         let file = self.file(start)?;
         let mut buffer = vec![0; 4096 / ENTRY_BYTES as usize * ENTRY_BYTES as usize];
         let mut position = 0;
+        let mut last = Entry::FILLER;
         while position < self.room.file_bytes {
             let step = (self.room.file_bytes - position).min(buffer.len() as u64);
             let chunk = &mut buffer[..step as usize];
             file.read_at(position, chunk)?;
             let (entries, _) = chunk.as_chunks();
-            if let Some(index) = entries.iter().position(|bytes| !Entry::decode(bytes).is_valid()) {
-                return Ok(position / ENTRY_BYTES + index as u64);
+            for (index, bytes) in entries.iter().enumerate() {
+                let entry = Entry::decode(bytes);
+                if !entry.can_follow(&last) {
+                    return Ok(position / ENTRY_BYTES + index as u64);
+                }
+                last = entry;
             }
             position += step;
             // A long queue is read by larger steps.

@@ -28,6 +28,7 @@ mod queue_repair;
 mod recovery;
 mod survey;
 mod transient_pool;
+mod wrong_queues;
 
 #[cfg(any(test, feature = "simulate"))]
 pub mod testing;

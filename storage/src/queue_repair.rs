@@ -10,7 +10,8 @@
 //! A walk over the end of the log only appends. A queue that does not agree with its records is marked, and rebuilt from
 //! nothing by a reading of the whole log, where the later record has a queue offset that two claim: it was given after
 //! the earlier was forgotten (a topic made again, a queue whose end Java lost). Unless it is older by its store time:
-//! then it is what a Java broker left behind a cut, and gets no entry.
+//! then it is what a Java broker left behind a cut, and gets no entry. A queue offset that is not the next one is believed
+//! when the next record of the queue goes on from it; else the number has rotted, and its record has no entry.
 //!
 //! A gap in the log itself (Java can leave one) is closed by entries that point to the record behind it. A consumer
 //! gets that record again, under the queue offset it has; nothing is skipped and no entry points to nothing.
@@ -25,6 +26,7 @@ use crate::record::decode::{Record, peek_store_timestamp};
 use crate::record::layout::sys_flag;
 use crate::record::properties;
 use crate::survey::QueueFound;
+use crate::wrong_queues::Names;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -90,6 +92,10 @@ struct State {
     is_changed: bool,
     /// Queue offset up to which the entries' files are known as not synced.
     doubted: u64,
+    /// In a rebuild: it does not go on from the queue's end, and the next one will tell.
+    held: Option<Claim>,
+    /// In a rebuild: where the queue ended before.
+    max_before: u64,
 }
 
 #[derive(Default)]
@@ -184,6 +190,19 @@ impl<'a> QueueRepair<'a> {
         states.into_iter()
     }
 
+    /// These are rebuilt whatever the walk finds.
+    pub fn mark(&mut self, wrong: &Names, lines: &mut Vec<String>) {
+        for (topic, queue_id) in wrong {
+            let state = self.queues.get_mut(&**topic).and_then(|queues| queues.get_mut(queue_id));
+            if let Some(state) = state {
+                state.is_rebuild = true;
+                lines.push(format!(
+                    "queue {queue_id} of {topic} had wrong entries when it was read, it is rebuilt from the log"
+                ));
+            }
+        }
+    }
+
     /// Whether no queue has an entry: then only the whole log tells what there was.
     pub fn is_blank(&mut self) -> bool {
         self.states().all(|state| state.queue.max() == 0)
@@ -252,21 +271,19 @@ impl<'a> QueueRepair<'a> {
         if state.is_rebuild != is_rebuild {
             return Ok(());
         }
+        if is_rebuild {
+            let claims = state.believed(claim);
+            return claims.into_iter().flatten().try_for_each(|claim| self.rebuild_one(topic, queue_id, claim));
+        }
         let queue = Arc::clone(&state.queue);
-        let verdict = if is_rebuild {
-            let make_room = state.make_room(self.files, claim, &mut self.buffer);
-            context(&queue, make_room)?
-        } else {
-            context(&queue, state.judge(self.files, claim, self.is_whole, &mut self.buffer))?
-        };
-        match verdict {
+        match context(&queue, state.judge(self.files, claim, self.is_whole, &mut self.buffer))? {
             Verdict::Settled => {
                 // The checkpoint of this start will cover it, and it was written by the one before.
                 if self.is_doubtful && claim.queue_offset >= state.doubted {
                     queue.doubt(claim.queue_offset);
                     state.doubted = queue.next_file(claim.queue_offset);
                 }
-                return Ok(());
+                Ok(())
             }
             Verdict::Rebuild(reason) => {
                 tracing::warn!(
@@ -278,13 +295,52 @@ impl<'a> QueueRepair<'a> {
                     "the consume queue is rebuilt"
                 );
                 state.is_rebuild = true;
-                return Ok(());
+                Ok(())
             }
-            Verdict::Append => {}
+            Verdict::Append => self.append(topic, queue_id, claim),
         }
-        self.counts.closed += claim.queue_offset - queue.max();
-        self.counts.appended += 1;
+    }
+
+    fn state(&mut self, topic: &str, queue_id: i32) -> &mut State {
+        self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id)).expect("the queue is known")
+    }
+
+    fn rebuild_one(&mut self, topic: &str, queue_id: i32, claim: Claim) -> Result<()> {
+        let files = self.files;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let state = self.state(topic, queue_id);
+        let queue = Arc::clone(&state.queue);
+        let has_room = context(&queue, state.make_room(files, claim, &mut buffer))?;
+        self.buffer = buffer;
+        if has_room { self.append(topic, queue_id, claim) } else { Ok(()) }
+    }
+
+    /// After the reading of the whole log: what was left to be told by a next record that never came.
+    pub fn end_rebuild(&mut self) -> Result<()> {
+        let held: Vec<(Box<str>, i32, Claim)> = self
+            .states_in_order()
+            .filter_map(|state| Some((state.queue.topic.clone(), state.queue.queue_id, state.held.take()?)))
+            .collect();
+        for (topic, queue_id, claim) in held {
+            let state = self.state(&topic, queue_id);
+            let (q, max) = (claim.queue_offset, state.queue.max());
+            // One that goes back is right when the queue ended with it before, or when nobody knows.
+            let is_believed = if q < max { state.max_before <= q + 1 } else { q - max <= GAP_COUNT_MAX };
+            if is_believed {
+                self.rebuild_one(&topic, queue_id, claim)?;
+            } else {
+                state.disbelieve(&claim);
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, topic: &str, queue_id: i32, claim: Claim) -> Result<()> {
+        let state = self.state(topic, queue_id);
+        let closed = claim.queue_offset - state.queue.max();
         state.append(claim);
+        self.counts.closed += closed;
+        self.counts.appended += 1;
         if self.room.pending.load(Ordering::Relaxed) > PENDING_COUNT_MAX {
             self.file_tails()?;
         }
@@ -336,11 +392,12 @@ impl<'a> QueueRepair<'a> {
         let mut count = 0;
         for state in self.states_in_order().filter(|state| state.is_rebuild) {
             let queue = Arc::clone(&state.queue);
+            let max_before = queue.max();
             let cut = queue.cut(queue.min(), &mut buffer);
             context(&queue, cut)?;
             let last =
                 context(&queue, if queue.has_files() { last_entry(&queue) } else { queue.clear().map(|()| None) })?;
-            *state = State { last, is_rebuild: true, is_changed: true, ..State::new(queue) };
+            *state = State { last, is_rebuild: true, is_changed: true, max_before, ..State::new(queue) };
             count += 1;
         }
         self.buffer = buffer;
@@ -376,7 +433,16 @@ impl<'a> QueueRepair<'a> {
 
 impl State {
     fn new(queue: Arc<ConsumeQueue>) -> State {
-        State { queue, last: None, window: Window::default(), is_rebuild: false, is_changed: false, doubted: 0 }
+        State {
+            queue,
+            last: None,
+            window: Window::default(),
+            is_rebuild: false,
+            is_changed: false,
+            doubted: 0,
+            held: None,
+            max_before: 0,
+        }
     }
 
     /// The walk's rule.
@@ -411,13 +477,19 @@ impl State {
             return Ok(Verdict::Rebuild("an entry can not be read"));
         };
         if entry.log_offset == claim.entry.log_offset && entry.record_bytes == claim.entry.record_bytes {
+            let is_its_own = entry.tags_code == claim.entry.tags_code || ext::is_address(entry.tags_code);
             // A crash can leave the first part of the last entry only: it names its record and not all of its tags.
-            let is_torn = q + 1 == max && entry.tags_code != claim.entry.tags_code && !ext::is_address(entry.tags_code);
-            if is_torn {
+            if !is_its_own && q + 1 == max {
                 self.cut(q, buffer)?;
                 return Ok(Verdict::Append);
             }
-            return Ok(Verdict::Settled);
+            // A time of delivery is by the delay levels of then.
+            let is_known = is_its_own || *self.queue.topic == *properties::SCHEDULE_TOPIC;
+            return Ok(if is_known {
+                Verdict::Settled
+            } else {
+                Verdict::Rebuild("an entry has other tags than its record")
+            });
         }
         if entry.log_offset > claim.entry.log_offset && is_right(files, &entry, &self.queue, q) {
             return Ok(Verdict::Settled);
@@ -428,8 +500,39 @@ impl State {
         Ok(Verdict::Rebuild("an entry is not that of its record"))
     }
 
-    /// The rebuild's rule: the later record has the place.
-    fn make_room(&mut self, files: &[Arc<MappedFile>], claim: Claim, buffer: &mut Vec<u8>) -> io::Result<Verdict> {
+    /// What can be placed now that `claim` has come. One that does not go on from the queue's end waits for the next.
+    fn believed(&mut self, claim: Claim) -> [Option<Claim>; 2] {
+        let (q, max) = (claim.queue_offset, self.queue.max());
+        let Some(held) = self.held.take() else {
+            let goes_on = self.last.is_none() || q == max;
+            self.held = (!goes_on).then_some(claim);
+            return [goes_on.then_some(claim), None];
+        };
+        if q == held.queue_offset + 1 {
+            return [Some(held), Some(claim)];
+        }
+        if q == max || q == max + 1 {
+            self.disbelieve(&held);
+            return [Some(claim), None];
+        }
+        self.held = Some(claim);
+        [Some(held), None]
+    }
+
+    fn disbelieve(&self, claim: &Claim) {
+        let (topic, queue_id) = (&*self.queue.topic, self.queue.queue_id);
+        let (queue_offset, log_offset) = (claim.queue_offset, claim.entry.log_offset);
+        tracing::error!(
+            topic,
+            queue_id,
+            queue_offset,
+            log_offset,
+            "the queue offset of a record is wrong, no queue holds it"
+        );
+    }
+
+    /// The rebuild's rule: the later record has the place. Whether the claim gets one.
+    fn make_room(&mut self, files: &[Arc<MappedFile>], claim: Claim, buffer: &mut Vec<u8>) -> io::Result<bool> {
         let q = claim.queue_offset;
         let (min, max) = (self.queue.min(), self.queue.max());
         // With no entries left but those of expired records, nobody can say what a gap behind them held.
@@ -439,7 +542,7 @@ impl State {
         } else if q < max {
             let rival = self.queue.entry(q.max(min))?;
             if rival.is_some_and(|rival| is_stale(files, &rival, claim)) {
-                return Ok(Verdict::Settled);
+                return Ok(false);
             }
             if q > min {
                 self.cut(q, buffer)?;
@@ -451,7 +554,7 @@ impl State {
             self.queue.clear()?;
             self.queue.start_at(q);
         }
-        Ok(Verdict::Append)
+        Ok(true)
     }
 
     /// Slots up to the claim's point to its record, too.

@@ -8,7 +8,7 @@
 use crate::commit_log::{CommitLog, Files, find};
 use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::mapped_file::MappedFile;
-use crate::record::decode::{Checked, check, peek_store_timestamp};
+use crate::record::decode::{Checked, check, peek_is, peek_store_timestamp};
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -195,7 +195,7 @@ impl<'a> Scan<'a> {
                 }
                 self.scanned += 1;
                 self.last_log_offset = entry.log_offset;
-                self.take(entry, &mut test);
+                self.take(queue, entry, &mut test);
             }
         }
         Ok(self)
@@ -214,7 +214,7 @@ impl<'a> Scan<'a> {
         self.count >= self.count_max.min(count_max) || self.bytes + entry.record_bytes as usize > bytes_max
     }
 
-    fn take(&mut self, entry: &Entry, test: &mut EntryTest<'_>) {
+    fn take(&mut self, queue: &ConsumeQueue, entry: &Entry, test: &mut EntryTest<'_>) {
         if entry.log_offset < self.skip_to || entry.is_filler() {
             return;
         }
@@ -222,11 +222,11 @@ impl<'a> Scan<'a> {
             return;
         }
         let Some(file) = find(&self.files, entry.log_offset) else {
-            return self.is_gone(entry);
+            return self.is_gone(queue, entry);
         };
         let range = entry.log_offset - file.start..entry.log_end() - file.start;
-        if range.end > file.readable() {
-            return self.is_gone(entry);
+        if range.end > file.readable() || !peek_is(file.slice(range.clone()), entry.log_offset, entry.record_bytes) {
+            return self.is_gone(queue, entry);
         }
         if let Some(accept) = &mut test.accept_record
             && !accept(file.slice(range.clone()))
@@ -243,13 +243,14 @@ impl<'a> Scan<'a> {
     }
 
     /// The record of `entry` is not in the log: retention took its file, or the entry is wrong.
-    fn is_gone(&mut self, entry: &Entry) {
+    fn is_gone(&mut self, queue: &ConsumeQueue, entry: &Entry) {
         if self.count == 0 {
             self.status = ReadStatus::MessageWasRemoving;
         }
         let log_min = self.files.first().map_or(0, |file| file.start);
         if entry.log_offset >= log_min {
-            tracing::error!(?entry, log_max = self.log_max, "a consume queue entry points to no record");
+            tracing::error!(topic = %queue.topic, queue_id = queue.queue_id, ?entry, log_max = self.log_max, "a consume queue entry points to no record, the next start mends the queue");
+            queue.note_wrong();
         }
         // Java passes over all of the missing file. An entry that is wrong must not take its neighbours with it.
         self.skip_to = log_min;

@@ -32,10 +32,11 @@ use crate::failed_sync;
 use crate::index::{self, Index};
 use crate::mapped_file::{MappedFile, file_name};
 use crate::queue_repair::{QueueError, QueueRepair};
-use crate::record::decode::{Checked, Record, check, peek_size, peek_store_timestamp};
+use crate::record::decode::{Checked, Record, check, find_record, peek_size, peek_store_timestamp};
 use crate::record::layout::{BLANK_BYTES, MAGIC_V1, MAGIC_V2};
 use crate::store::{OpenReport, Queues, StoreConfig};
 use crate::survey::{LogFiles, survey_log, survey_others, survey_queues};
+use crate::wrong_queues;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -122,6 +123,8 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let is_marked = marker.is_set()?;
     let mut repair =
         told_queue(QueueRepair::load(&room, &deleted, &files, &queues_found, &config.delays_ms, &mut lines))?;
+    let wrong = told("can not read what pulls have noted in", root, wrong_queues::read(&**disk, root))?;
+    repair.mark(&wrong, &mut lines);
     let is_lost = note.is_some_and(|note| note.tally != repair.tally()) && !is_marked;
     if is_lost {
         lines.push("the consume queues are not those of the last clean stop, the whole log is read".to_owned());
@@ -159,17 +162,20 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         marker.set()?;
         told_queue(repair.begin_rebuild())?;
         self::walk_to(&files, walk.end, &mut |record| told_queue(repair.rebuild(record)))?;
+        told_queue(repair.end_rebuild())?;
     }
     // After a crash the checkpoint does not cover what the walk added. Else nothing would bring it back a second time.
     let is_synced = is_clean || is_whole || is_rebuild;
     let (queues, unsynced, counts) = told_queue(repair.finish(is_synced))?;
-    cut_log(&**disk, &mut files, walk.end, &mut lines)?;
+    let is_damaged = note.is_some_and(|note| note.log_end > walk.end);
+    cut_log(&**disk, &mut files, walk.end, is_damaged, &mut lines)?;
     sync_log(&**disk, config, &files[first.min(files.len())..])?;
     let path = root.join("ringmq-deleted-topics");
     let log_min = files.first().map_or(0, |file| file.start);
     told("can not write", &path, deleted.keep_within(&**disk, log_min, walk.end))?;
     marker.remove()?;
     told("can not remove what a failed sync has left in", root, failed_sync::remove(&**disk, root))?;
+    told("can not remove what pulls have noted in", root, wrong_queues::remove(&**disk, root))?;
 
     lines.push(format!(
         "{}: {} log files, {log_min} to {}; {} records read after {}",
@@ -375,10 +381,12 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
                     offset += record.bytes.len() as u64;
                 }
                 Ok(Checked::Blank { .. } | Checked::End) => break,
-                // An old file has rotted: its later records are out of reach, those of the next files are not.
                 Err(fault) => {
-                    tracing::error!(path = %file.path.display(), offset, %fault, "records are out of reach");
-                    break;
+                    let rest = &bytes[..bytes.len().min((end - offset) as usize)];
+                    let next = find_record(&rest[1..], offset + 1).map(|at| offset + 1 + at as u64);
+                    tracing::error!(path = %file.path.display(), offset, %fault, ?next, "records are out of reach");
+                    let Some(next) = next else { break };
+                    offset = next;
                 }
             }
         }
@@ -388,11 +396,13 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
 
 /// Removes the files behind `end` and zeroes the rest of the file that holds it. Files that begin with a record of theirs
 /// are no torn tail, something before them is damaged: they and the rest of the file that holds `end` are moved out of the
-/// log and kept, beside its folder (a Java broker does not start with anything else in it).
+/// log and kept, beside its folder (a Java broker does not start with anything else in it). So is the rest when a clean
+/// stop has left more than there is (`is_damaged`).
 fn cut_log(
     disk: &dyn Disk,
     files: &mut Vec<Arc<MappedFile>>,
     end: u64,
+    is_damaged: bool,
     lines: &mut Vec<String>,
 ) -> Result<(), OpenError> {
     let is_whole = |file: &Arc<MappedFile>| {
@@ -410,7 +420,7 @@ fn cut_log(
             lines.push(format!("{}: behind the end of the log at {end}, removed", file.path.display()));
         }
     }
-    if kept > 0 {
+    if kept > 0 || is_damaged {
         set_aside(disk, files, end, lines)?;
     }
     let last = files.len().saturating_sub(1);
@@ -440,8 +450,10 @@ fn set_aside(
     end: u64,
     lines: &mut Vec<String>,
 ) -> Result<(), OpenError> {
-    let first = files.iter().position(|file| file.start > end).expect("some file lies behind the end");
-    let log_dir = files[first].path.parent().expect("a log file lies in a folder").to_path_buf();
+    let first = files.iter().position(|file| file.start > end).unwrap_or(files.len());
+    let Some(log_dir) = files.first().and_then(|file| file.path.parent()).map(Path::to_path_buf) else {
+        return Ok(());
+    };
     let mut dir = log_dir.clone().into_os_string();
     dir.push(format!("-set-aside-{end}"));
     let dir = std::path::PathBuf::from(dir);
@@ -459,8 +471,8 @@ fn set_aside(
     told("can not sync", &dir, disk.sync_dir(&dir))?;
     told("can not sync", &log_dir, disk.sync_dir(&log_dir))?;
     lines.push(format!(
-        "the log is damaged at {end}, but not only its tail: later files hold whole records; they have been moved to {} \
-         and are not served. Look into them with ringmq-tools store dump, or restore the damaged file from a copy",
+        "the log is damaged at {end}, but not only its tail: what lay behind has been moved to {} and is not served. Look \
+         into it with ringmq-tools store dump, or restore the damaged file from a copy",
         dir.display()
     ));
     Ok(())

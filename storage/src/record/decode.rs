@@ -268,9 +268,34 @@ impl DispatchInfo<'_> {
     }
 }
 
+/// Where the first whole record in `bytes` starts, which begin at `log_offset`: behind damage, a record says itself where
+/// it was written.
+pub(crate) fn find_record(bytes: &[u8], log_offset: u64) -> Option<usize> {
+    let [first, ..] = MAGIC_V1.to_be_bytes();
+    let mut at = 4;
+    while at < bytes.len() {
+        at += bytes[at..].iter().position(|byte| *byte == first)?;
+        let from = at - 4;
+        let is_it = matches!(check(&bytes[from..], Some(log_offset + from as u64), true), Ok(Checked::Record(_)));
+        if is_it {
+            return Some(from);
+        }
+        at += 1;
+    }
+    None
+}
+
 /// Total size and magic as they stand there, unchecked.
 pub fn peek_size(bytes: &[u8]) -> Option<(u32, u32)> {
     (bytes.len() >= BLANK_BYTES).then(|| (read_u32(bytes, 0), read_u32(bytes, 4)))
+}
+
+/// Whether a record of `record_bytes` that was written at `log_offset` starts at the first of `bytes`, by its own word.
+pub(crate) fn peek_is(bytes: &[u8], log_offset: u64, record_bytes: u32) -> bool {
+    let Some((size, magic)) = peek_size(bytes).filter(|_| bytes.len() >= LOG_OFFSET_AT + 8) else {
+        return false;
+    };
+    size == record_bytes && matches!(magic, MAGIC_V1 | MAGIC_V2) && read_u64(bytes, LOG_OFFSET_AT) == log_offset
 }
 
 /// Store timestamp of the record that starts at the first of `bytes`; `None` if they end before it.
