@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! store   f.bak.tmp ─fsync─ rename ─> f.bak       f.tmp ─fsync─ rename ─> f       fsync of the folder
-//! load    f, or f.bak where f is absent, empty or torn
+//! load    f, or f.bak where f is absent, empty or torn; f is then made anew from it
 //! ```
 //! At every moment one of the two files is whole. After a `store` both hold the new content (Java's `.bak` lags by one
 //! write): a torn or truncated `f` loses nothing that was answered.
@@ -74,6 +74,9 @@ impl JsonFile {
             (file, Ok(Some(value))) => {
                 let why = file.err().unwrap_or_else(|| "absent".to_string());
                 tracing::warn!(path = %self.path.display(), why, "metadata taken from its .bak");
+                if let Err(error) = self.mend(&backup_path) {
+                    tracing::warn!(path = %self.path.display(), %error, "not made anew from its .bak");
+                }
                 Ok(Some(value))
             }
             (Ok(_), Ok(None)) => Ok(None),
@@ -87,6 +90,20 @@ impl JsonFile {
                 })
             }
         }
+    }
+
+    /// The file anew from its backup; one that was damaged is kept as `.damaged`. So the next damage finds two again.
+    fn mend(&self, backup_path: &Path) -> io::Result<()> {
+        let bytes = fs::read(backup_path)?;
+        match fs::rename(&self.path, self.beside(".damaged")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let temporary = self.beside(".tmp");
+        let mut file = File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &self.path)
     }
 
     /// Durable when it returns.
@@ -201,8 +218,15 @@ mod tests {
                     fs::write(dir.path().join(name), content).unwrap();
                 }
             }
-            let got = JsonFile::new(dir.path(), "t.json").load(number).map_err(|_| ());
-            assert_eq!(got, *want, "{file:?} {backup:?}");
+            let json = JsonFile::new(dir.path(), "t.json");
+            assert_eq!(json.load(number).map_err(|_| ()), *want, "{file:?} {backup:?}");
+            if want == &Ok(Some(6)) {
+                // Both hold it again, and what was damaged is kept.
+                fs::remove_file(dir.path().join("t.json.bak")).unwrap();
+                assert_eq!(json.load(number).map_err(|_| ()), *want, "{file:?} {backup:?}");
+                let kept = fs::read_to_string(dir.path().join("t.json.damaged")).ok();
+                assert_eq!(kept.as_deref(), *file);
+            }
         }
     }
 

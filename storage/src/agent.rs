@@ -38,6 +38,9 @@ const PAGE_BYTES: u64 = 4096;
 const ROUND_LOG_BYTES: u64 = 256 << 20;
 const ROUND_EARLY_MS: u64 = 2000;
 
+/// How often it is said that no log file can be made ahead.
+const AHEAD_TOLD_MS: u64 = 10_000;
+
 /// An agent waits, an append wakes.
 #[derive(Default)]
 pub(crate) struct Waiter {
@@ -205,6 +208,7 @@ pub(crate) struct FileAgent {
     last_round_ms: u64,
     last_round_log: u64,
     warm_due_ms: u64,
+    ahead_told_ms: u64,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
@@ -238,6 +242,7 @@ impl FileAgent {
             last_round_ms: now_ms,
             last_round_log: 0,
             warm_due_ms: 0,
+            ahead_told_ms: 0,
             is_sync_failed: false,
             is_index_failing: false,
             queues_synced: 0,
@@ -276,7 +281,11 @@ impl FileAgent {
             && let Err(e) = log.make_files_ahead()
         {
             log.note_space(&e);
-            tracing::warn!(error = %e, "the next log file can not be made ahead");
+            // Each refused append wakes the agent.
+            if left_ms(now_ms, self.ahead_told_ms, AHEAD_TOLD_MS) == 0 {
+                self.ahead_told_ms = now_ms;
+                tracing::warn!(error = %e, "the next log file can not be made ahead, trying on");
+            }
             return 1000;
         }
         let keys = store.keys();

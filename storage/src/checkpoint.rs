@@ -81,6 +81,14 @@ impl Checkpoint {
         self.lock().index = store_timestamp;
     }
 
+    /// No record is newer: a time beyond it would cover records that are yet to come.
+    pub fn limit(&self, store_timestamp: u64) {
+        let mut times = self.lock();
+        times.log = times.log.min(store_timestamp);
+        times.queues = times.queues.min(store_timestamp);
+        times.index = times.index.min(store_timestamp);
+    }
+
     pub fn write(&self) -> io::Result<()> {
         let times = self.times();
         let mut bytes = [0; 24];
@@ -112,6 +120,9 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap().len(), 4096);
         assert_eq!(open().times(), Times { log: 5000, queues: 4000, index: 0 });
         assert_eq!(open().times().recover_from(), 1000);
+        let checkpoint = open();
+        checkpoint.limit(4500);
+        assert_eq!(checkpoint.times(), Times { log: 4500, queues: 4000, index: 0 });
         std::fs::write(&path, "x").unwrap();
         assert_eq!(open().times(), Times::default());
         assert!(remarks[0].contains("1 bytes instead of 4096"));

@@ -28,7 +28,7 @@ use crate::checkpoint::Checkpoint;
 use crate::commit_log::{CommitLog, Files, find};
 use crate::disk::Disk;
 use crate::failed_sync;
-use crate::index_file::{Active, IndexFile, ItemReader, Key, Shape, file_name, item_hash};
+use crate::index_file::{Active, IndexFile, ItemReader, Key, Shape, file_name, item_hash, parse_file_name};
 pub use crate::index_file::{HEADER_BYTES, Header, ITEM_BYTES, Item, SLOT_BYTES};
 use crate::mapped_file::MappedFile;
 use crate::record::decode::{Checked, Record, check};
@@ -548,7 +548,7 @@ impl Opening<'_> {
         let mut files = Vec::new();
         for found in found {
             let path = self.dir.join(&found.name);
-            let name = found.name.to_str().filter(|_| !found.is_dir).and_then(|name| name.parse().ok());
+            let name = found.name.to_str().filter(|_| !found.is_dir).and_then(parse_file_name);
             let Some(name) = name else {
                 self.lines.push(format!("{}: no index file, passed over", path.display()));
                 continue;

@@ -490,6 +490,13 @@ pub(crate) fn local_time(now_ms: u64) -> libc::tm {
     tm
 }
 
+/// The number that a file name is. Beyond the year 9999 it is nobody's, and none could follow it.
+pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
+    let is_number = name.len() == 17 && name.bytes().all(|byte| byte.is_ascii_digit());
+    let number = is_number.then(|| name.parse().ok())?;
+    number.filter(|number| *number < 99_991_231_235_959_999)
+}
+
 /// `yyyyMMddHHmmssSSS` in local time, as Java names the files; above `last`, so that names sort as the files follow.
 pub(crate) fn file_name(now_ms: u64, last: Option<u64>) -> String {
     let tm = local_time(now_ms);

@@ -19,6 +19,11 @@ pub(crate) struct StoreLock {
 
 impl StoreLock {
     pub fn take(path: &Path) -> Result<StoreLock, OpenError> {
+        if path.is_dir() {
+            let found = "a folder where a file belongs".to_owned();
+            let remedy = "move it to another place".to_owned();
+            return Err(OpenError::OddFile { path: path.to_path_buf(), found, remedy });
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         StoreLock::hold(options.open(path).map_err(|e| OpenError::io("can not open", path, e))?, path)

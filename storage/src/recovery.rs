@@ -169,6 +169,9 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let (queues, unsynced, counts) = told_queue(repair.finish(is_synced))?;
     let is_damaged = note.is_some_and(|note| note.log_end > walk.end);
     cut_log(&**disk, &mut files, walk.end, is_damaged, &mut lines)?;
+    if walk.count > 0 {
+        checkpoint.limit(walk.store_timestamp);
+    }
     sync_log(&**disk, config, &files[first.min(files.len())..])?;
     let path = root.join("ringmq-deleted-topics");
     let log_min = files.first().map_or(0, |file| file.start);

@@ -36,6 +36,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Entries in memory that no file holds yet, at most: 64 MiB.
 const PENDING_COUNT_MAX: u64 = (64 << 20) / 24;
 
+/// A store time further ahead of the clock is worth a remark.
+const FUTURE_MS: u64 = 5000;
+
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     pub root: PathBuf,
@@ -160,6 +163,15 @@ impl Store {
         let lock = disk.lock(&config.root.join("lock"))?;
         let Recovered { log, index, room, queues, unsynced, ext, checkpoint, deleted, mut report } =
             recovery::recover(&disk, &config)?;
+        let ahead_ms = log.store_timestamp().saturating_sub(now_ms);
+        if ahead_ms > FUTURE_MS {
+            report.lines.push(format!(
+                "the newest record was stored {} s ahead of this machine's clock: store times stay at {} until the clock is \
+                 there",
+                ahead_ms / 1000,
+                log.store_timestamp()
+            ));
+        }
         let pool = match config.promise {
             Promise::Pool(size) => {
                 let (count, bytes) = (size.buffer_count, config.commit_log_file_bytes);

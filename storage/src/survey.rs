@@ -75,7 +75,8 @@ pub(crate) fn survey_log(
             let step = files.get(1).map_or(bytes, |(second, _)| second - files[0].0);
             let found = format!("the file at {expected} is missing before it, if files have {file_bytes} bytes");
             let remedy = format!(
-                "set mappedFileSizeCommitLog to what the store was written with ({step}?), or bring the file back"
+                "set mappedFileSizeCommitLog to what the store was written with ({step}?), bring the file back, or move to \
+                 another folder what is no part of this log"
             );
             return Err(odd(path, found, remedy));
         }
@@ -213,9 +214,23 @@ impl Lengths {
     }
 }
 
-/// What 5.x may have put beside log and queues.
+const FILES: [&str; 8] = [
+    "abort",
+    "checkpoint",
+    "ringmq-clean-stop",
+    "ringmq-deleted-topics",
+    "ringmq-rebuild",
+    "ringmq-sync-failed",
+    "ringmq-wrong-queues",
+    "lock",
+];
+
+/// What 5.x may have put beside log and queues, and folders where files belong.
 pub(crate) fn survey_others(disk: &dyn Disk, root: &Path, lines: &mut Vec<String>) -> Result<(), OpenError> {
     for found in list(disk, root)? {
+        if found.is_dir && FILES.iter().any(|name| found.name == *name) {
+            return Err(odd(root.join(found.name), "a folder where a file belongs", "move it to another place"));
+        }
         if found.is_dir && found.name.to_str().is_some_and(|name| name.starts_with("dledger-")) {
             return Err(OpenError::Unknown {
                 path: root.join(found.name),

@@ -447,9 +447,10 @@ fn odd_files_are_passed_over() {
     let before = contents(&root);
     std::fs::create_dir(root.join("index/20261130015136700")).unwrap();
     std::fs::write(root.join("index/notes.txt"), "x").unwrap();
+    std::fs::write(root.join("index/99999999999999999"), vec![0; before[0].len()]).unwrap();
     std::fs::write(root.join("index/20261130015136800"), "short").unwrap();
     let (store, told) = open_told(&root);
-    for name in ["20261130015136700", "notes.txt", "20261130015136800: 5 bytes"] {
+    for name in ["20261130015136700", "notes.txt", "20261130015136800: 5 bytes", "99999999999999999: no index file"] {
         assert!(told.contains(name), "{told}");
     }
     put(&store, "TopicA", "KEYS\x01order-0", "again", 1_796_003_700_000);

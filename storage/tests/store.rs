@@ -87,9 +87,14 @@ fn store_times_never_go_back() {
         assert_eq!(store.store_time(&store.queue("T", 0).unwrap(), offset), want);
     }
     drop(store);
-    let store = open(&root);
+    let (store, told) = open_told(&root);
     let offset = send(&store, "T", 0, b"x", 1);
     assert_eq!(store.store_time(&store.queue("T", 0).unwrap(), offset), 1001, "nor over a restart");
+    assert!(!told.contains("ahead of"), "{told}");
+    send(&store, "T", 0, b"x", 70_000);
+    drop(store);
+    let (_store, told) = open_told(&root);
+    assert!(told.contains("stored 69 s ahead of this machine's clock"), "{told}");
 }
 
 #[test]
@@ -307,6 +312,15 @@ fn odd_files_are_refused_by_path_and_nothing_is_changed() {
     std::fs::write(root.join("consumequeue/CURRENT"), "").unwrap();
     assert!(refused(&root).contains("RocksDB"));
     std::fs::remove_file(root.join("consumequeue/CURRENT")).unwrap();
+    for name in ["lock", "abort", "checkpoint", "ringmq-clean-stop", "ringmq-deleted-topics", "ringmq-rebuild"] {
+        let path = root.join(name);
+        let _ = std::fs::rename(&path, root.with_extension("away"));
+        std::fs::create_dir(&path).unwrap();
+        let error = refused(&root);
+        assert!(error.contains(&format!("{name}: a folder where a file belongs; move it")), "{error}");
+        std::fs::remove_dir(&path).unwrap();
+        let _ = std::fs::rename(root.with_extension("away"), &path);
+    }
     // What does not hurt is told of.
     std::fs::write(log.join("00000000000000262144"), "").unwrap();
     std::fs::create_dir(log.join("lost+found")).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::files::{failed, list};
 use crate::report::Report;
-use ringmq_net::protocol::fastjson::{self, JsonError};
+use ringmq_net::protocol::fastjson;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -31,15 +31,19 @@ pub fn check_config(dir: &Path, report: &mut Report<'_>) -> io::Result<Option<Ha
     for name in names {
         let path = dir.join(&name);
         let backup_path = dir.join(format!("{name}.bak"));
-        let parse = |path: &Path| -> io::Result<Option<Result<Value, JsonError>>> {
-            Ok(read(path)?.map(|bytes| fastjson::from_slice::<Value>(&bytes)))
+        let parse = |path: &Path| -> io::Result<Option<Result<Value, String>>> {
+            let whole = |bytes: Vec<u8>| {
+                let value = fastjson::from_slice::<Value>(&bytes).map_err(|error| error.to_string())?;
+                has_tables(&name, &value).map(|()| value)
+            };
+            Ok(read(path)?.map(whole))
         };
         let main = parse(&path)?;
         let value = match main {
             Some(Ok(value)) => Some(value),
             main => {
                 let why = match main {
-                    Some(Err(error)) => error.to_string(),
+                    Some(Err(error)) => error,
                     _ => "absent".to_string(),
                 };
                 let (backup, text) = match parse(&backup_path)? {
@@ -57,6 +61,24 @@ pub fn check_config(dir: &Path, report: &mut Report<'_>) -> io::Result<Option<Ha
         }
     }
     Ok(topics)
+}
+
+/// Whether the table without which a broker does not start is there, with rows of the right kind.
+fn has_tables(name: &str, value: &Value) -> Result<(), String> {
+    type IsRow = fn(&Value) -> bool;
+    let is_number: IsRow = |row| row.is_i64() || row.as_str().is_some_and(|row| row.parse::<i64>().is_ok());
+    let (table, is_row): (&str, IsRow) = match name {
+        "topics.json" => ("topicConfigTable", Value::is_object),
+        "subscriptionGroup.json" => ("subscriptionGroupTable", Value::is_object),
+        "consumerOffset.json" => ("offsetTable", Value::is_object),
+        "delayOffset.json" => ("offsetTable", is_number),
+        _ => return Ok(()),
+    };
+    let rows = value[table].as_object().ok_or_else(|| format!("it has no {table}"))?;
+    match rows.iter().find(|(_, row)| !is_row(row)) {
+        Some((key, row)) => Err(format!("in its {table} {key} is {row}")),
+        None => Ok(()),
+    }
 }
 
 /// For each topic deleted by ringmq the log's end at that time: records before it have no entries.

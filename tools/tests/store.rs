@@ -264,6 +264,19 @@ fn each_damage_is_a_finding() {
             |r| fs::write(r.join("config/subscriptionGroup.json"), "").unwrap(),
             &["metadata"],
         ),
+        (
+            "a delay that is no number",
+            "4.9.7-clean",
+            |r| fs::write(r.join("config/delayOffset.json"), "{\"offsetTable\":{\"3\":\"x\"}}").unwrap(),
+            &["metadata"],
+        ),
+        (
+            "a table of null",
+            "4.9.7-clean",
+            |r| fs::write(r.join("config/topics.json"), "{\"topicConfigTable\":null}").unwrap(),
+            &["metadata"],
+        ),
+        ("no table", "4.9.7-clean", |r| fs::write(r.join("config/consumerOffset.json"), "[]").unwrap(), &["metadata"]),
         ("only a .bak", "4.9.7-clean", |r| fs::remove_file(r.join("config/topics.json")).unwrap(), &["metadata"]),
         (
             "deleted topics",
