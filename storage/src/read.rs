@@ -19,6 +19,8 @@ const SCAN_BYTES_MIN: usize = 16_000;
 const ENTRY_BYTES: usize = 20;
 /// Entries taken from the queue at a time.
 const STEP_COUNT: usize = 64;
+/// The head of a record is asked for so many entries before it is looked at.
+const AHEAD_COUNT: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStatus {
@@ -189,7 +191,12 @@ impl<'a> Scan<'a> {
                 }
                 break;
             }
-            for entry in &entries {
+            for (index, entry) in entries.iter().enumerate() {
+                if let Some(next) = entries.get(index + AHEAD_COUNT)
+                    && let Some(file) = find(&self.files, next.log_offset)
+                {
+                    file.prefetch(next.log_offset - file.start);
+                }
                 if self.is_full(entry) {
                     return Ok(self);
                 }
