@@ -12,6 +12,7 @@
 //! A shard never waits: what needs the disk or a name server first is parked, with a limit and a deadline.
 //! Shard 0 accepts for all and owns the name server.
 
+use crate::broker::consumer_status::StatusGather;
 use crate::broker::hold::{Held, HoldTable};
 use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
 use crate::broker::reply::{self, PushedReply, ReplyPlace};
@@ -53,6 +54,8 @@ const PARKED_NS_MAX: u64 = 5_000_000_000;
 const REGISTERED_NS_MAX: u64 = 1_500_000_000;
 /// A client that was asked for somebody else.
 const FORWARD_NS_MAX: u64 = 10_000_000_000;
+/// One of many clients that were asked together: an admin tool waits 5 s for all of them.
+const STATUS_NS_MAX: u64 = 4_000_000_000;
 const FORWARD_COUNT_MAX: usize = 4096;
 const HOUSEKEEPING_NS: u64 = 5_000_000_000;
 const UNDECODED_LOG_NS: u64 = 1_000_000_000;
@@ -87,8 +90,17 @@ pub enum Mail {
 pub struct Asker {
     pub channel: Channel,
     pub reply: Reply,
-    /// The client got a reply message: the answer says where that is stored. Otherwise the client's answer is the answer.
-    pub stored_reply: Option<Box<ReplyPlace>>,
+    pub purpose: Purpose,
+}
+
+/// What becomes of the client's answer.
+pub enum Purpose {
+    /// It is the answer.
+    Relay,
+    /// The client got a reply message: the answer says where that is stored.
+    Reply(Box<ReplyPlace>),
+    /// It is one part of the answer: of this client.
+    Status(Arc<StatusGather>, Arc<str>),
 }
 
 pub struct Forward {
@@ -707,9 +719,16 @@ impl BrokerShard {
                     fields.map(|&(key, value)| (key.to_string(), value.to_string())).collect();
                 let ext = ext.into_iter().chain(answer.ext.into_iter().map(|(key, value)| (key.to_string(), value)));
                 let body = if answer.body.is_empty() { command.body.to_vec() } else { answer.body };
-                let asker = Asker { channel, reply, stored_reply: None };
+                let asker = Asker { channel, reply, purpose: Purpose::Relay };
                 let forward = Forward { asker, to: target.conn, code: command.code, ext: ext.collect(), body };
                 self.forward_to(target.shard, forward, peers, out);
+            }
+            Ok(Answer { after: After::Gathered(gather, clients), .. }) => {
+                for (to, client_id) in clients {
+                    let asker = Asker { channel, reply, purpose: Purpose::Status(Arc::clone(&gather), client_id) };
+                    let (code, ext) = (request::GET_CONSUMER_STATUS_FROM_CLIENT, gather.ext());
+                    self.forward_to(to.shard, Forward { asker, to: to.conn, code, ext, body: Vec::new() }, peers, out);
+                }
             }
             Ok(Answer { after: After::Agent, .. }) => {}
             Ok(_) if command.is_oneway() => {}
@@ -717,7 +736,7 @@ impl BrokerShard {
                 let (version, registered) = match answer.after {
                     After::Durable(version) => (version, false),
                     After::Registered(version) => (version, true),
-                    After::Now | After::Agent | After::Forwarded(_) => (0, false),
+                    After::Now | After::Agent | After::Forwarded(_) | After::Gathered(..) => (0, false),
                 };
                 if self.is_settled(version, registered) {
                     if let Some(buffer) = out.buffer(conn) {
@@ -840,7 +859,7 @@ impl BrokerShard {
                     is_oneway: pending.is_oneway,
                 };
                 let channel = Channel { shard: self.index, conn: pending.conn };
-                let asker = Asker { channel, reply: pending.reply, stored_reply: Some(Box::new(place)) };
+                let asker = Asker { channel, reply: pending.reply, purpose: Purpose::Reply(Box::new(place)) };
                 self.replies.push((asker, pushed));
                 continue;
             }
@@ -1032,7 +1051,11 @@ impl BrokerShard {
                     let code = request::PUSH_REPLY_MESSAGE_TO_CLIENT;
                     self.forward_to(to.shard, Forward { asker, to: to.conn, code, ext, body }, peers, out);
                 }
-                Err(why) => self.answer_reply(&asker, Err(why), peers, out),
+                Err(why) => {
+                    if let Purpose::Reply(place) = &asker.purpose {
+                        self.answer_reply(&asker, place, Err(why), peers, out);
+                    }
+                }
             }
         }
     }
@@ -1066,7 +1089,8 @@ impl BrokerShard {
             writer = writer.ext(key, value);
         }
         writer.finish_body(&body);
-        self.forwarded.insert(opaque, Forwarded { asker, to, deadline_ns: now.mono_ns + FORWARD_NS_MAX });
+        let wait_ns = if matches!(asker.purpose, Purpose::Status(..)) { STATUS_NS_MAX } else { FORWARD_NS_MAX };
+        self.forwarded.insert(opaque, Forwarded { asker, to, deadline_ns: now.mono_ns + wait_ns });
     }
 
     fn on_client_answer(&mut self, conn: ConnId, command: &Command<'_>, peers: &Peers, out: &mut Outbound<'_>) {
@@ -1074,9 +1098,13 @@ impl BrokerShard {
             return;
         }
         let Some(Forwarded { asker, .. }) = self.forwarded.remove(&command.opaque) else { return };
-        if asker.stored_reply.is_some() {
-            self.answer_reply(&asker, Ok(command.code), peers, out);
-            return;
+        match &asker.purpose {
+            Purpose::Relay => {}
+            Purpose::Reply(place) => return self.answer_reply(&asker, place, Ok(command.code), peers, out),
+            Purpose::Status(gather, client_id) => {
+                let body = (command.code == response::SUCCESS).then_some(command.body);
+                return self.answer_status(&asker, gather, client_id, body, peers, out);
+            }
         }
         let mut bytes = Vec::new();
         let mut writer = FrameWriter::response(&mut bytes, asker.reply, command.code);
@@ -1091,8 +1119,17 @@ impl BrokerShard {
     }
 
     /// The answer to a reply message, once its push has come to an end.
-    fn answer_reply(&self, asker: &Asker, pushed: Result<i32, String>, peers: &Peers, out: &mut Outbound<'_>) {
-        let Some(place) = asker.stored_reply.as_deref().filter(|place| !place.is_oneway) else { return };
+    fn answer_reply(
+        &self,
+        asker: &Asker,
+        place: &ReplyPlace,
+        pushed: Result<i32, String>,
+        peers: &Peers,
+        out: &mut Outbound<'_>,
+    ) {
+        if place.is_oneway {
+            return;
+        }
         let (code, remark) = reply::outcome(place, pushed);
         let mut bytes = Vec::new();
         let mut writer = FrameWriter::response(&mut bytes, asker.reply, code);
@@ -1107,6 +1144,23 @@ impl BrokerShard {
             .ext_bool("TRACE_ON", self.broker.config.trace_on)
             .finish();
         self.to_channel(asker.channel, bytes, peers, out);
+    }
+
+    /// One client has said how far it is, or will not; after the last one that is the answer.
+    fn answer_status(
+        &self,
+        asker: &Asker,
+        gather: &StatusGather,
+        client_id: &str,
+        body: Option<&[u8]>,
+        peers: &Peers,
+        out: &mut Outbound<'_>,
+    ) {
+        if let Some(body) = gather.take(client_id, body) {
+            let mut bytes = Vec::new();
+            FrameWriter::response(&mut bytes, asker.reply, response::SUCCESS).finish_body(&body);
+            self.to_channel(asker.channel, bytes, peers, out);
+        }
     }
 
     fn expire_forwarded(&mut self, now_ns: u64, peers: &Peers, out: &mut Outbound<'_>) {
@@ -1128,10 +1182,15 @@ impl BrokerShard {
     }
 
     fn refuse_asker(&self, asker: &Asker, refusal: &Refusal, peers: &Peers, out: &mut Outbound<'_>) {
-        if let Some(place) = &asker.stored_reply {
-            let why = format!("push reply message to {} fail: {}", place.client_id, refusal.remark);
-            self.answer_reply(asker, Err(why), peers, out);
-            return;
+        match &asker.purpose {
+            Purpose::Relay => {}
+            Purpose::Reply(place) => {
+                let why = format!("push reply message to {} fail: {}", place.client_id, refusal.remark);
+                return self.answer_reply(asker, place, Err(why), peers, out);
+            }
+            Purpose::Status(gather, client_id) => {
+                return self.answer_status(asker, gather, client_id, None, peers, out);
+            }
         }
         let mut bytes = Vec::new();
         refusal.write(&mut bytes, asker.reply);

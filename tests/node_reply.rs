@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 use support::Cluster;
-use support::wire::{Ask, Wire, create_topic, heartbeat, max_offset, query_offset, send, update_offset};
+use support::wire::{Ask, Told, Wire, create_topic, heartbeat, max_offset, query_offset, send, update_offset};
 
 const CONFIG: [(&str, &str); 2] = [("mappedFileSizeCommitLog", "67108864"), ("ringmq.shards", "2")];
 const REPLIES: &str = "DefaultCluster_REPLY_TOPIC";
@@ -113,4 +113,58 @@ fn an_operator_moves_the_offsets_of_a_group() {
         let text = String::from_utf8(told.body).expect("JSON");
         assert!(text.contains("{\"brokerName\":\"broker-a\",\"queueId\":0,\"topic\":\"reset\"}:0"), "{text}");
     }
+}
+
+#[test]
+fn members_of_a_group_say_how_far_they_are() {
+    let Some(cluster) = Cluster::start_with("reply-status", &CONFIG) else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    let status = |client: &str| {
+        let ask = Ask::new(223).field("topic", "status").field("group", "g");
+        if client.is_empty() { ask } else { ask.field("clientAddr", client) }
+    };
+    let told = wire.ask(&status(""));
+    assert_eq!((told.code, told.remark.as_str()), (1, "No Any Consumer online in the consumer group: [g]"));
+    wire.ask(&create_topic("status", 1)).ok();
+    let mut clients: Vec<Wire> = (0..3).map(|_| Wire::to(cluster.broker_address())).collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.ask(&heartbeat(&format!("c{index}"), "g", &[("status", "TAG", "*", 1)])).ok();
+    }
+    fn asked(client: &mut Wire) -> Told {
+        loop {
+            let told = client.next(Duration::from_secs(10)).expect("the question");
+            if told.code != 40 {
+                return told;
+            }
+        }
+    }
+    let answer = |code: i32, body: &str| Ask { code, flag: 1, ..Ask::new(0).body(body) };
+    let table = |offset: i64| {
+        format!("{{\"messageQueueTable\":{{{{\"brokerName\":\"b\",\"queueId\":0,\"topic\":\"status\"}}:{offset}}}}}")
+    };
+    let part = |index: i64, offset: i64| {
+        format!("\"c{index}\":{{{{\"brokerName\":\"b\",\"queueId\":0,\"topic\":\"status\"}}:{offset}}}")
+    };
+    // All: two answer, the third does not know the request.
+    let id = wire.send(&status(""));
+    for (index, client) in clients.iter_mut().enumerate() {
+        let told = asked(client);
+        assert_eq!((told.code, told.ext["topic"].as_str(), told.ext["group"].as_str()), (221, "status", "g"));
+        let code = if index == 2 { 3 } else { 0 };
+        client.write(&answer(code, &table(index as i64 + 7)).frame(told.opaque));
+    }
+    let text = String::from_utf8(wire.answer(id).ok().body).expect("JSON");
+    assert!(text.contains(&part(0, 7)) && text.contains(&part(1, 8)) && !text.contains("c2"), "{text}");
+    // One by its name; one whose connection goes; one that nobody has.
+    let id = wire.send(&status("c1"));
+    let told = asked(&mut clients[1]);
+    clients[1].write(&answer(0, &table(9)).frame(told.opaque));
+    let text = String::from_utf8(wire.answer(id).ok().body).expect("JSON");
+    assert!(text.contains(&part(1, 9)) && !text.contains("c0"), "{text}");
+    let id = wire.send(&status("c2"));
+    asked(&mut clients[2]);
+    drop(clients.pop());
+    let text = String::from_utf8(wire.answer(id).ok().body).expect("JSON");
+    assert!(text.contains("\"consumerTable\":{}"), "{text}");
+    assert!(String::from_utf8(wire.ask(&status("c9")).ok().body).expect("JSON").contains("\"consumerTable\":{}"));
 }

@@ -178,6 +178,24 @@ fn a_producer_is_asked_until_it_knows() {
     let told = wire.ask(&end(lost, "g", COMMIT));
     assert_eq!(told.code, 1, "{told:?}");
     assert_eq!((count(&mut wire, "tx", 1), count(&mut wire, HALF, 0), count(&mut wire, OP, 0)), (1, 4, 2));
+
+    // The operator finds it and wants it asked about again.
+    let resume = |log_offset: i64| Ask::new(323).field("msgId", format!("{:016X}{log_offset:016X}", 0));
+    for (log_offset, part) in [(open.log_offset, "ended before"), (given_up.log_offset + 1, "can not find")] {
+        let told = wire.ask(&resume(log_offset));
+        assert!(told.code == 1 && told.remark.contains(part), "{told:?}");
+    }
+    let ordinary = at(&mut wire, "tx", 1, 0);
+    assert_eq!(wire.ask(&resume(ordinary.log_offset)).code, 1);
+    assert_eq!(wire.ask(&Ask::new(323).field("msgId", "x")).code, 29);
+    wire.ask(&resume(given_up.log_offset)).ok();
+    let told = other.next(Duration::from_secs(10)).expect("it is asked about");
+    let message = told.messages().remove(0);
+    assert_eq!((told.code, message.body.as_slice(), message.topic.as_str()), (39, &b"lost"[..], "tx"));
+    assert_eq!(message.property("TRANSACTION_CHECK_TIMES").as_deref(), Some("1"));
+    let again = Half { queue_offset: told.number("tranStateTableOffset"), log_offset: told.number("commitLogOffset") };
+    other.ask(&end(again, "g", COMMIT).field("fromTransactionCheck", true)).ok();
+    assert_eq!(at(&mut wire, "tx", 1, 1).body, b"lost");
 }
 
 #[test]

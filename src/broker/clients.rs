@@ -197,6 +197,17 @@ impl Clients {
         state.consumers.get(group).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
     }
 
+    /// Connection, client id and version of each member of a consumer group.
+    pub fn members(&self, group: &str) -> Vec<(Channel, Arc<str>, i32)> {
+        let state = self.read();
+        let members = state.consumers.get(group).map(|group| &group.members);
+        members
+            .into_iter()
+            .flatten()
+            .map(|(channel, client)| (*channel, Arc::clone(&client.id), client.version))
+            .collect()
+    }
+
     /// A producer of the group, another one for each `pick`.
     pub fn producer(&self, group: &str, pick: usize) -> Option<Channel> {
         let state = self.read();
@@ -477,12 +488,7 @@ pub fn running_info(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer
 pub fn consume_directly(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ConsumeDirectlyHeader::parse(&request.command.ext)?;
     let channel = asked_member(broker, request, header.consumer_group, header.client_id.unwrap_or(""))?;
-    let id = header.msg_id.unwrap_or("");
-    // 16 or 28 bytes in hex, the last 8 of them the log offset.
-    let offset = (matches!(id.len(), 32 | 56) && id.is_ascii())
-        .then(|| u64::from_str_radix(&id[id.len() - 16..], 16).ok())
-        .flatten()
-        .ok_or_else(|| Refusal::invalid(format!("msgId '{}' is no id of a stored message", super::shown(id))))?;
+    let offset = super::query::log_offset_of(header.msg_id.unwrap_or(""))?;
     let record = broker
         .store
         .record_at(offset)

@@ -18,6 +18,7 @@
 pub mod admin;
 pub mod again;
 pub mod clients;
+pub mod consumer_status;
 pub mod filter;
 pub mod groups;
 pub mod hold;
@@ -41,6 +42,7 @@ pub mod unconsumed;
 
 use crate::config::BrokerConfig;
 use clients::Clients;
+use consumer_status::StatusGather;
 use filter::Filters;
 use groups::Groups;
 use live::Live;
@@ -144,7 +146,7 @@ impl From<HeaderError> for Refusal {
 }
 
 /// When a success may leave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum After {
     #[default]
     Now,
@@ -156,6 +158,8 @@ pub enum After {
     Agent,
     /// The client on this channel has been asked and its answer is the answer.
     Forwarded(Channel),
+    /// These clients are asked how far they are; what they say together is the answer.
+    Gathered(Arc<StatusGather>, Vec<(Channel, Arc<str>)>),
 }
 
 /// A success.
@@ -334,6 +338,8 @@ impl Broker {
             request::GET_MIN_OFFSET => offsets::min(self, request),
             request::GET_EARLIEST_MSG_STORETIME => offsets::earliest_store_time(self, request),
             request::INVOKE_BROKER_TO_RESET_OFFSET => reset::reset(self, request, pushes),
+            request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => consumer_status::ask(self, request),
+            request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, request),
             request::CLONE_GROUP_OFFSET => reset::clone(self, request),
             request::CONSUME_MESSAGE_DIRECTLY => clients::consume_directly(self, request),
             request::LOCK_BATCH_MQ => orders::lock(self, request),

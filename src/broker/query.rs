@@ -54,6 +54,14 @@ pub fn by_key(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     })
 }
 
+/// The log offset in a message id: 16 or 28 bytes in hex, the last 8 are it.
+pub fn log_offset_of(id: &str) -> Result<u64, Refusal> {
+    (matches!(id.len(), 32 | 56) && id.is_ascii())
+        .then(|| u64::from_str_radix(&id[id.len() - 16..], 16).ok())
+        .flatten()
+        .ok_or_else(|| Refusal::invalid(format!("msgId '{}' is no id of a stored message", shown(id))))
+}
+
 /// VIEW_MESSAGE_BY_ID (33).
 pub fn view(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = ViewMessageHeader::parse(&request.command.ext)?;

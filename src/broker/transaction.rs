@@ -23,10 +23,10 @@ use super::again::Again;
 use super::offsets::Offsets;
 use super::schedule::{self, real_place};
 use super::send::push_message_id;
-use super::{Broker, Channel, Push, PushWhat, Refusal};
+use super::{Answer, Broker, Channel, Push, PushWhat, Refusal, Request};
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::command::Command;
-use ringmq_net::protocol::headers::transaction::{EndTransactionHeader, commit_or_rollback};
+use ringmq_net::protocol::headers::transaction::{EndTransactionHeader, ResumeCheckHeader, commit_or_rollback};
 use ringmq_net::reactor::Now;
 use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::{ConsumeQueue, Entry};
@@ -416,6 +416,40 @@ fn push_op(broker: &Broker, half: u64, now: Now, append: &mut AppendBatch) -> us
     append
         .push(&record, properties::tag_code(b"d"), &queue, broker.own_limits)
         .expect("an op record of some 200 bytes fits the smallest log file")
+}
+
+/// RESUME_CHECK_HALF_MESSAGE (323): a half message that was given up is open again and will be asked about from the start;
+/// one that is open is asked about from the start. Java stores anew whatever message the id names.
+///
+/// # Errors
+/// No such message, or one that is neither.
+pub fn resume(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = ResumeCheckHeader::parse(&request.command.ext)?;
+    let wrong = |remark: String| Refusal::new(response::SYSTEM_ERROR, remark);
+    let offset = super::query::log_offset_of(header.msg_id)?;
+    let bytes = broker.store.record_at(offset);
+    let Some(record) = bytes.as_ref().and_then(|bytes| Record::parse(bytes).ok()) else {
+        return Err(wrong(format!("can not find message by the offset, {offset}")));
+    };
+    if record.topic == HALF_TOPIC.as_bytes() {
+        let mut state = broker.transactions.state();
+        let Some(half) = state.open.get_mut(&record.queue_offset) else {
+            return Err(wrong("The transaction has ended before".to_string()));
+        };
+        half.check_count = 0;
+        return Ok(Answer::empty());
+    }
+    if record.topic != GIVE_UP_TOPIC.as_bytes() {
+        return Err(wrong(format!("the message is neither in {GIVE_UP_TOPIC} nor an open half message")));
+    }
+    let text = properties::with(record.properties, &[(properties::TRANSACTION_CHECK_TIMES, "0")]);
+    let mut append = AppendBatch::default();
+    let pushed = Again::of(&record, HALF_TOPIC, QUEUE_ID, &text).push(broker, &mut append);
+    pushed.map_err(|error| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()))?;
+    match broker.store.append(&mut append, request.now.wall_ms).error {
+        None => Ok(Answer::empty()),
+        Some(error) => Err(wrong(format!("Put message back to {HALF_TOPIC} failed: {error}"))),
+    }
 }
 
 /// The agent's own.

@@ -37,4 +37,19 @@ pub struct ResetOffsetBody {
     pub offset_table: BTreeMap<MessageQueue, i64>,
 }
 
-json_body!(java: ConsumerOffsetTable, DelayOffsetTable, ResetOffsetBody);
+/// How far consumers are: of one client the answer to 221, of all that were asked the answer to 223.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConsumerStatusBody {
+    /// By client id.
+    #[serde(deserialize_with = "lenient::or_default")]
+    pub consumer_table: BTreeMap<String, QueueOffsets>,
+    #[serde(deserialize_with = "lenient::or_default")]
+    pub message_queue_table: QueueOffsets,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct QueueOffsets(#[serde(with = "queue_keys")] pub BTreeMap<MessageQueue, i64>);
+
+json_body!(java: ConsumerOffsetTable, DelayOffsetTable, ResetOffsetBody, ConsumerStatusBody);

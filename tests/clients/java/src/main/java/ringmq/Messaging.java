@@ -342,6 +342,10 @@ final class Messaging {
             var direct = cluster.admin.consumeMessageDirectly(group, consumer.buildMQClientId(), topic, sent.getOffsetMsgId());
             boolean isDirect = direct.getConsumeResult().name().equals("CR_SUCCESS") && consumed.get() == count + 2;
 
+            // How far it is, by its own word.
+            var status = cluster.admin.getConsumeStatus(topic, group, "").get(consumer.buildMQClientId());
+            boolean isTold = status != null && status.keySet().containsAll(Cluster.queues(consumer, topic));
+
             // Back to the beginning: the client waits 10 s before it goes on.
             consumer.getDefaultMQPushConsumerImpl().getOffsetStore().persistAll(Cluster.queues(consumer, topic));
             cluster.admin.resetOffsetByTimestamp(topic, group, 0, true);
@@ -351,6 +355,7 @@ final class Messaging {
             return new Result()
                 .expect("wrong", wrong.get(), 0)
                 .expect("directly", isDirect ? 1 : 0, 1)
+                .expect("told", isTold ? 1 : 0, 1)
                 .expect("consumed", consumed.get(), 2 * count + 3);
         }
     }
