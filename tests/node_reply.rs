@@ -56,6 +56,30 @@ fn a_reply_reaches_its_client_and_is_stored() {
     assert_eq!(answerer.ask(&reply(Some("asker"))).code, 1, "its connection is gone");
 }
 
+#[test]
+fn a_reply_that_is_not_stored_reaches_its_client_all_the_same() {
+    let config: Vec<_> = CONFIG.iter().copied().chain([("storeReplyMessageEnable", "false")]).collect();
+    let Some(cluster) = Cluster::start_with("reply-unstored", &config) else { return };
+    let mut asker = Wire::to(cluster.broker_address());
+    let mut answerer = Wire::to(cluster.broker_address());
+    let body = serde_json::json!({
+        "clientID": "asker", "consumerDataSet": [], "producerDataSet": [{ "groupName": "askers" }],
+    });
+    asker.ask(&Ask::new(34).body(body.to_string())).ok();
+    for code in [0, 1] {
+        let id = answerer.send(&reply(Some("asker")));
+        let told = asker.next(Duration::from_secs(10)).expect("the reply");
+        assert_eq!((told.code, &told.body[..]), (326, &b"answer"[..]));
+        asker.write(&Ask { code, flag: 1, ..Ask::new(0) }.frame(told.opaque));
+        let told = answerer.answer(id);
+        assert_eq!((told.code, told.ext["msgId"].as_str(), told.number("queueOffset")), (code, "0", 0), "{told:?}");
+    }
+    assert_eq!(answerer.ask(&reply(Some("nobody"))).code, 1);
+    // It is checked like any other.
+    assert_eq!(answerer.ask(&Ask { code: 325, ..send(REPLIES, 9, b"x", "") }).code, 29);
+    assert_eq!(answerer.ask(&max_offset(REPLIES, 0)).number("offset"), 0);
+}
+
 fn reset(topic: &str, group: &str, timestamp: i64, force: bool) -> Ask {
     Ask::new(222).field("topic", topic).field("group", group).field("timestamp", timestamp).field("isForce", force)
 }

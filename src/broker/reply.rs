@@ -39,6 +39,19 @@ pub struct ReplyPlace {
     pub is_oneway: bool,
 }
 
+impl ReplyPlace {
+    /// Of a reply that only its client gets.
+    pub fn unstored(pushed: &PushedReply, is_oneway: bool) -> ReplyPlace {
+        ReplyPlace {
+            client_id: pushed.client_id.clone(),
+            message_id: "0".to_string(),
+            queue_id: pushed.queue_id,
+            queue_offset: 0,
+            is_oneway,
+        }
+    }
+}
+
 pub fn is_reply(code: i32) -> bool {
     matches!(code, request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2)
 }

@@ -103,6 +103,8 @@ settings! {
         trace_topic_name: String = "msgTraceTopicName" important, Text::Topic, |_| "RMQ_SYS_TRACE_TOPIC".to_string();
         /// Whether send answers ask clients to trace.
         trace_on: bool = "traceOn" plain, (), |_| true;
+        /// Whether a reply message is stored, too, and not only given to its client.
+        reply_store_enable: bool = "storeReplyMessageEnable" plain, (), |_| true;
         transaction_reject: bool = "rejectTransactionMessage" important, (), |_| false;
         /// Age from which a producer is asked about a half message.
         transaction_timeout_ms: u32 = "transactionTimeOut" important, 0..=INT_MAX, |_| 6000;

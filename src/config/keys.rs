@@ -410,7 +410,6 @@ pub const BROKER_TUNING: &[&str] = &[
     "storePathBrokerIdentity",
     "storePathDLedgerCommitLog",
     "storePathEpochFile",
-    "storeReplyMessageEnable",
     "subscriptionExpiredTimeout",
     "syncBrokerMemberGroupPeriod",
     "syncBrokerMetadataPeriod",
