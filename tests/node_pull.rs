@@ -231,7 +231,8 @@ fn tags_are_filtered_by_the_broker() {
 /// gets all of them, and before the 5 s look that would mend a lost wake-up.
 #[test]
 fn no_wake_up_is_lost() {
-    let (queue_count, rounds) = (32, 70_i64);
+    // In full: 10 000 races on each number of shards.
+    let (queue_count, rounds) = (32, if support::is_full() { 313_i64 } else { 70 });
     for (name, shards) in [("pull-race-1", "1"), ("pull-race-3", "3")] {
         let Some((cluster, mut wire)) = start(name, &[("ringmq.shards", shards)]) else { return };
         wire.ask(&create_topic("race", queue_count)).ok();
@@ -301,6 +302,55 @@ fn large_batches_of_one_turn_wake_other_shards() {
         }
     }
     assert_eq!(late, 0, "rounds that waited for the 5 s look");
+}
+
+/// One consumer for each of very many queues; each message reaches the one that waits for it. Prints how soon.
+#[test]
+fn each_of_many_held_pulls_is_answered_by_its_message() {
+    let (topic_count, connection_count, send_count) = if support::is_full() { (10, 50, 5_000) } else { (1, 5, 200) };
+    let queues_each = 1_000;
+    let Some((cluster, mut wire)) = start("pull-held", &[]) else { return };
+    for topic in 0..topic_count {
+        wire.ask(&create_topic(&format!("held{topic}"), queues_each)).ok();
+    }
+    let count = topic_count * queues_each;
+    let held = |number: i32, from: i64| {
+        pull_and_wait("g", &format!("held{}", number / queues_each), number % queues_each, from, 600_000).frame(number)
+    };
+    let mut consumers: Vec<Wire> = (0..connection_count).map(|_| Wire::to(cluster.broker_address())).collect();
+    for (index, consumer) in consumers.iter_mut().enumerate() {
+        let mine = (0..count).filter(|number| number % connection_count == index as i32);
+        consumer.write(&mine.flat_map(|number| held(number, 0)).collect::<Vec<u8>>());
+    }
+    // The last of each connection has been read when this is answered, and all before it.
+    for consumer in &mut consumers {
+        consumer.ask(&max_offset("held0", 0)).ok();
+    }
+    let mut froms = vec![0; count as usize];
+    let mut times = Vec::new();
+    for index in 0..send_count {
+        let number = (index * 7_919) % count;
+        let consumer = &mut consumers[(number % connection_count) as usize];
+        let bytes = send(&format!("held{}", number / queues_each), number % queues_each, &[b'x'; 100], "").frame(index);
+        let begin = Instant::now();
+        wire.write(&bytes);
+        let told = consumer.answer(number).ok();
+        times.push(begin.elapsed());
+        wire.answer(index).ok();
+        let from = &mut froms[number as usize];
+        assert_eq!(told.bounds(), (0, *from + 1, *from + 1));
+        *from += 1;
+        consumer.write(&held(number, *from));
+    }
+    times.sort_unstable();
+    let part = |parts: usize| times[(times.len() - 1) * parts / 1000];
+    println!(
+        "{count} held: {:?} (half), {:?} (p99), {:?} (p99.9), {:?} (most)",
+        part(500),
+        part(990),
+        part(999),
+        part(1000)
+    );
 }
 
 #[test]
