@@ -23,6 +23,22 @@ fn orderly(java: Java) {
 }
 
 #[test]
+fn java_4_members_join_and_leave_while_50_000_messages_flow() {
+    joins(Java::V4);
+}
+
+#[test]
+fn java_5_members_join_and_leave_while_50_000_messages_flow() {
+    joins(Java::V5);
+}
+
+fn joins(java: Java) {
+    let Some(client) = Client::Java(java).ready() else { return };
+    let Some(cluster) = Cluster::start("java-joins") else { return };
+    println!("{}", client.run(&cluster, "joins", &["--topic", "joins", "--group", "joins"]));
+}
+
+#[test]
 fn java_4_retries_end_in_dead_letters() {
     retries(Java::V4);
 }

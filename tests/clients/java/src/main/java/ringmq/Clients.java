@@ -13,7 +13,7 @@ import java.util.Map;
 public final class Clients {
     public static void main(String[] argv) {
         if (argv.length == 0) {
-            System.err.println("roundtrip | features | rebalance | produce | consume | resume | orderly | retries | delays | transactions | replies | expressions | filters | refused-filter | mqadmin");
+            System.err.println("roundtrip | features | rebalance | produce | consume | resume | orderly | joins | retries | delays | transactions | replies | expressions | filters | refused-filter | mqadmin");
             System.exit(2);
         }
         Args args = new Args(Arrays.copyOfRange(argv, 1, argv.length));
@@ -30,6 +30,7 @@ public final class Clients {
                 case "consume" -> Durable.consume(args);
                 case "resume" -> Durable.resume(args);
                 case "orderly" -> Messaging.orderly(args);
+                case "joins" -> Messaging.joins(args);
                 case "retries" -> Messaging.retries(args);
                 case "delays" -> Messaging.delays(args);
                 case "transactions" -> Messaging.transactions(args);

@@ -7,6 +7,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicIntegerArray;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -111,6 +112,86 @@ final class Messaging {
         });
         cluster.start(consumer, topic, "*");
         return consumer;
+    }
+
+    /**
+     * One consumer stays, others of its group join and leave while messages flow. Every message is consumed; those that
+     * were in hand when a queue changed its owner may come twice.
+     */
+    static Result joins(Clients.Args args) throws Exception {
+        String topic = args.text("topic");
+        String group = args.text("group");
+        int count = args.count("count", 50_000);
+        int joinCount = 4;
+        AtomicIntegerArray times = new AtomicIntegerArray(count);
+        AtomicInteger seen = new AtomicInteger();
+        AtomicInteger byJoined = new AtomicInteger();
+        Cluster.Listener see = message -> {
+            if (times.getAndIncrement(Integer.parseInt(new String(message.getBody()))) == 0) {
+                seen.incrementAndGet();
+            }
+        };
+        try (Cluster cluster = new Cluster(args.namesrv())) {
+            cluster.createTopic(topic, QUEUE_COUNT);
+            DefaultMQPushConsumer stays = cluster.consumer(group, topic, "*", QUEUE_COUNT, see);
+            DefaultMQProducer producer = cluster.producer(group + "-producer");
+            AtomicInteger next = new AtomicInteger();
+            // How many may be sent: they flow while members come and go.
+            AtomicInteger share = new AtomicInteger();
+            Thread pace = new Thread(() -> {
+                while (share.addAndGet(40) < count) {
+                    Time.sleep(10);
+                }
+            });
+            pace.setDaemon(true);
+            pace.start();
+            List<Thread> senders = new ArrayList<>();
+            AtomicInteger failed = new AtomicInteger();
+            for (int i = 0; i < 8; i++) {
+                Thread sender = new Thread(() -> {
+                    for (int number = next.getAndIncrement(); number < count; number = next.getAndIncrement()) {
+                        while (number >= share.get()) {
+                            Time.sleep(1);
+                        }
+                        try {
+                            producer.send(new Message(topic, Payload.text(Integer.toString(number))));
+                        } catch (Exception error) {
+                            error.printStackTrace();
+                            failed.incrementAndGet();
+                        }
+                    }
+                });
+                sender.start();
+                senders.add(sender);
+            }
+            for (int join = 1; join <= joinCount; join++) {
+                DefaultMQPushConsumer joined = cluster.consumerUnstarted(group, message -> {
+                    see.on(message);
+                    byJoined.incrementAndGet();
+                });
+                joined.setInstanceName("joined-" + join);
+                cluster.start(joined, topic, "*");
+                Time.await("the queues to be shared", () ->
+                    Cluster.owned(joined, topic).size() == QUEUE_COUNT / 2 && Cluster.owned(stays, topic).size() == QUEUE_COUNT / 2);
+                int before = byJoined.get();
+                Time.await("the one that joined to consume", () -> byJoined.get() > before + 1_000 || next.get() >= count);
+                joined.shutdown();
+                Time.await("all queues to come back", () -> Cluster.owned(stays, topic).size() == QUEUE_COUNT);
+            }
+            for (Thread sender : senders) {
+                sender.join();
+            }
+            Time.await("all messages", () -> seen.get() == count);
+            int repeated = 0;
+            for (int i = 0; i < count; i++) {
+                repeated += Math.max(0, times.get(i) - 1);
+            }
+            return new Result()
+                .expect("failed", failed.get(), 0)
+                .expect("seen", seen.get(), count)
+                .put("repeated", repeated)
+                .put("by_joined", byJoined.get());
+        }
     }
 
     /** Messages that a consumer never can handle go through all their retries and end as dead letters. */
