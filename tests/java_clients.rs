@@ -144,6 +144,7 @@ fn mqadmin(java: Java) {
          clusterList ; brokerStatus -b {broker} ; brokerStatus -c {CLUSTER_NAME} ; \
          topicList ; topicList -c ; topicRoute -t made ; topicStatus -t made ; \
          consumerProgress -g readers ; consumerProgress ; \
+         brokerConsumeStats -b {broker} ; producer -b {broker} ; cleanUnusedTopic -b {broker} ; \
          updateTopic -c {CLUSTER_NAME} -t made -r 12 -w 12 ; topicRoute -t made ; \
          deleteTopic -c {CLUSTER_NAME} -t gone ; topicList ; topicRoute -t gone"
     );
@@ -173,6 +174,12 @@ fn mqadmin(java: Java) {
         printed.has_row("consumerProgress", 0, &["made", BROKER_NAME, &queue.to_string(), "10", "10", "0"]);
     }
     printed.has_row("consumerProgress", 1, &["readers", "1", "_", "PUSH", "CLUSTERING", "_", "0"]);
+    for queue in 0..8 {
+        let row = ["made", "readers", BROKER_NAME, &queue.to_string(), "10", "10", "0"];
+        printed.has_row("brokerConsumeStats", 0, &row);
+    }
+    printed.has_text("producer", 0, "producer group");
+    printed.has_text("cleanUnusedTopic", 0, "success");
     printed.has_text("topicRoute", 1, "\"writeQueueNums\":12");
     printed.has_text("deleteTopic", 0, &format!("delete topic [gone] from cluster [{CLUSTER_NAME}] success."));
     printed.has_text("deleteTopic", 0, "delete topic [gone] from NameServer success.");

@@ -14,7 +14,7 @@ use support::wire::{
     Ask, Wire, create_topic, delete_topic, max_offset, min_offset, pull, pull_and_wait, query_offset, send,
     update_offset,
 };
-use support::{Cluster, Process, free_ports, is_full, port_of};
+use support::{Cluster, Process, await_that, free_ports, is_full, port_of};
 
 const SMALL: [(&str, &str); 1] = [("mappedFileSizeCommitLog", "67108864")];
 /// Only ends a hang.
@@ -581,4 +581,76 @@ fn a_start_without_its_topics_says_so() {
     let mut wire = Wire::to(cluster.broker_address());
     wire.ask(&create_topic("lost", 1)).ok();
     assert_eq!(wire.ask(&pull("g", "lost", 0, 0)).ok().messages().len(), 1);
+}
+
+/// Queues whose topic is in no table go when an operator says so, and only they.
+#[test]
+fn queues_without_a_topic_are_cleaned_away() {
+    let Some(mut cluster) = start("meta-unused", &[]) else { return };
+    let mut wire = connect(&cluster);
+    for topic in ["kept", "unknown"] {
+        wire.ask(&create_topic(topic, 1)).ok();
+        wire.ask(&send(topic, 0, b"x", "")).ok();
+    }
+    cluster.stop_broker();
+    for name in ["topics.json", "topics.json.bak"] {
+        let path = cluster.store().join("config").join(name);
+        let mut table: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        table["topicConfigTable"].as_object_mut().unwrap().remove("unknown").expect("it was there");
+        std::fs::write(&path, table.to_string()).unwrap();
+    }
+    cluster.start_again();
+    let mut wire = connect(&cluster);
+    let dir = |topic: &str| cluster.store().join("consumequeue").join(topic);
+    assert!(dir("kept").exists() && dir("unknown").exists());
+    wire.ask(&Ask::new(316)).ok();
+    await_that("its queues to go", END_MAX, || !dir("unknown").exists());
+    assert_eq!(wire.ask(&max_offset("kept", 0)).number("offset"), 1);
+    wire.ask(&create_topic("unknown", 1)).ok();
+    assert_eq!(wire.ask(&send("unknown", 0, b"y", "")).ok().number("queueOffset"), 0);
+}
+
+#[test]
+fn an_operator_sees_how_far_back_a_group_is() {
+    let Some(cluster) = start("meta-span", &[]) else { return };
+    let mut wire = connect(&cluster);
+    wire.ask(&create_topic("span", 2)).ok();
+    wire.ask(&Ask::new(200).body("{\"groupName\":\"g\"}")).ok();
+    for _ in 0..3 {
+        wire.ask(&send("span", 0, b"x", "")).ok();
+    }
+    let span = |wire: &mut Wire| -> serde_json::Value {
+        let told = wire.ask(&Ask::new(303).field("topic", "span").field("group", "g")).ok();
+        let text = String::from_utf8(told.body).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let number = |value: &serde_json::Value| value.as_i64().expect("a number");
+    let told = span(&mut wire);
+    let (first, second) = (&told["consumeTimeSpanSet"][0], &told["consumeTimeSpanSet"][1]);
+    assert!(number(&first["minTimeStamp"]) > 0 && number(&first["maxTimeStamp"]) >= number(&first["minTimeStamp"]));
+    assert_eq!(first["consumeTimeStamp"], first["minTimeStamp"]);
+    assert_eq!(
+        (number(&second["minTimeStamp"]), number(&second["maxTimeStamp"]), number(&second["delayTime"])),
+        (-1, -1, 0)
+    );
+    assert_eq!(second["messageQueue"]["queueId"], 1);
+    wire.ask(&update_offset("g", "span", 0, 3)).ok();
+    let told = span(&mut wire);
+    let first = &told["consumeTimeSpanSet"][0];
+    assert_eq!((number(&first["delayTime"]), &first["consumeTimeStamp"]), (0, &first["maxTimeStamp"]));
+    assert_eq!(wire.ask(&Ask::new(303).field("topic", "none").field("group", "g")).code, 17);
+    // All groups at once; only of ordered topics.
+    for (is_order, want) in [("false", 3), ("true", 0)] {
+        let told = wire.ask(&Ask::new(317).field("isOrder", is_order)).ok();
+        let text = String::from_utf8(told.body).unwrap();
+        assert_eq!(text.matches("\"consumerOffset\":3").count(), want / 3, "{text}");
+        assert!(text.contains("\"g\":[") && text.contains("\"totalDiff\":0"), "{text}");
+    }
+    assert_eq!(wire.ask(&Ask::new(317)).code, 29);
+    let body = serde_json::json!({
+        "clientID": "asker", "consumerDataSet": [], "producerDataSet": [{ "groupName": "askers" }],
+    });
+    wire.ask(&Ask::new(34).body(body.to_string())).ok();
+    let text = String::from_utf8(wire.ask(&Ask::new(328)).ok().body).unwrap();
+    assert!(text.contains("\"askers\":[{\"clientId\":\"asker\""), "{text}");
 }

@@ -17,7 +17,9 @@ use ringmq_net::protocol::body::heartbeat::{
     CheckClientBody, ConsumeFromWhere, ConsumeType, ConsumerData, EXPRESSION_SQL92, HeartbeatData, MessageModel,
     SubscriptionData,
 };
-use ringmq_net::protocol::body::stats::{Connection, ConsumerConnection, ConsumerIdList, ProducerConnection};
+use ringmq_net::protocol::body::stats::{
+    Connection, ConsumerConnection, ConsumerIdList, ProducerConnection, ProducerInfo, ProducerTable,
+};
 use ringmq_net::protocol::codes::{language, response, version};
 use ringmq_net::protocol::headers::admin::{
     ConsumeDirectlyHeader, ConsumerConnectionHeader, ConsumerRunningInfoHeader, ProducerConnectionHeader,
@@ -206,6 +208,22 @@ impl Clients {
             .flatten()
             .map(|(channel, client)| (*channel, Arc::clone(&client.id), client.version))
             .collect()
+    }
+
+    pub fn producer_table(&self, now: Now) -> ProducerTable {
+        let info = |client: &Client| ProducerInfo {
+            client_id: client.id.to_string(),
+            language: client.language.and_then(language::name).unwrap_or("OTHER").to_string(),
+            last_update_timestamp: now.wall_ms.saturating_sub(now.mono_ns.saturating_sub(client.seen_ns) / 1_000_000)
+                as i64,
+            remote_ip: client.peer.to_string(),
+            version: client.version,
+        };
+        let state = self.read();
+        let groups = state.producers.iter();
+        ProducerTable {
+            data: groups.map(|(group, members)| (group.clone(), members.values().map(info).collect())).collect(),
+        }
     }
 
     /// A producer of the group, another one for each `pick`.

@@ -131,6 +131,10 @@ impl Groups {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
+    pub fn names(&self) -> Vec<String> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).table.keys().cloned().collect()
+    }
+
     pub fn to_json(&self) -> Vec<u8> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         SubscriptionGroupWrapper {

@@ -378,6 +378,10 @@ impl Broker {
             request::GET_TOPIC_STATS_INFO => admin::tables::topic_stats(self, request),
             request::GET_CONSUME_STATS => admin::tables::consume_stats(self, request),
             request::QUERY_TOPIC_CONSUME_BY_WHO => admin::tables::topic_consumed_by(self, request),
+            request::QUERY_CONSUME_TIME_SPAN => admin::tables::consume_time_span(self, request),
+            request::GET_BROKER_CONSUME_STATS => admin::tables::broker_consume_stats(self, request),
+            request::GET_ALL_PRODUCER_INFO => admin::tables::producers(self, request),
+            request::CLEAN_UNUSED_TOPIC => topic_deletion::clean_unused(self, request),
             request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::tables::system_topics(self),
             code => Err(unsupported(code)),
         }

@@ -1,4 +1,4 @@
-//! DELETE_TOPIC_IN_BROKER (215): configuration, queues and every group's offsets go.
+//! DELETE_TOPIC_IN_BROKER (215), CLEAN_UNUSED_TOPIC (316): configuration, queues and every group's offsets go.
 //!
 //! ```text
 //! shard   off the table, no new topic of that name ─> asked        sends to it wait, as for a topic that is made
@@ -12,6 +12,8 @@ use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::DeleteTopicHeader;
 use ringmq_net::protocol::writer::Reply;
 use std::sync::{Mutex, PoisonError};
+
+const LMQ_PREFIX: &str = "%LMQ%";
 
 struct Asked {
     topic: String,
@@ -44,6 +46,22 @@ pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     });
     broker.offsets.remove_topic(topic);
     Ok(Answer::after(After::Agent))
+}
+
+/// CLEAN_UNUSED_TOPIC (316): queues of topics that topics.json does not know go, as those of a deleted topic. Answered at
+/// once.
+pub fn clean_unused(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let known = broker.topics.names();
+    let is_unused =
+        |topic: &String| !known.contains(topic) && !broker.topics.is_system(topic) && !topic.starts_with(LMQ_PREFIX);
+    for topic in broker.store.topics().into_iter().filter(is_unused) {
+        let asked =
+            Asked { topic: topic.clone(), channel: request.channel, reply: request.command.reply(), is_oneway: true };
+        broker.topics.remove_unknown(&topic, request.now.wall_ms, || {
+            broker.deletions.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+        });
+    }
+    Ok(Answer::empty())
 }
 
 impl Deletions {

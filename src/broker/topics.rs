@@ -160,6 +160,18 @@ impl Topics {
     /// Takes the topic off the table. `announce` tells who removes its queues, before that is waited for.
     pub(super) fn remove(&self, name: &str, now_ms: u64, announce: impl FnOnce()) {
         let _change = self.change();
+        self.remove_now(name, now_ms, announce);
+    }
+
+    /// The same for one that is not on the table; nothing if it is.
+    pub(super) fn remove_unknown(&self, name: &str, now_ms: u64, announce: impl FnOnce()) {
+        let _change = self.change();
+        if self.get(name).is_none() {
+            self.remove_now(name, now_ms, announce);
+        }
+    }
+
+    fn remove_now(&self, name: &str, now_ms: u64, announce: impl FnOnce()) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.table.remove(name);
         self.changed(&mut state, now_ms);

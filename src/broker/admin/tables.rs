@@ -1,10 +1,17 @@
 //! Progress by queue: GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300),
-//! GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305). Source: AdminBrokerProcessor.java.
+//! QUERY_CONSUME_TIME_SPAN (303), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305), GET_BROKER_CONSUME_STATS (317),
+//! GET_ALL_PRODUCER_INFO (328). Source: AdminBrokerProcessor.java.
 
 use crate::broker::{Answer, Broker, Refusal, Request, topic_missing};
 use ringmq_net::protocol::body::queue::MessageQueue;
-use ringmq_net::protocol::body::stats::{ConsumeStats, GroupList, OffsetWrapper, TopicOffset, TopicStatsTable};
-use ringmq_net::protocol::headers::admin::{ConsumeStatsHeader, TopicConsumeByWhoHeader, TopicStatsHeader};
+use ringmq_net::protocol::body::stats::{
+    ConsumeStats, ConsumeStatsList, ConsumeTimeSpans, GroupList, OffsetWrapper, QueueTimeSpan, TopicOffset,
+    TopicStatsTable,
+};
+use ringmq_net::protocol::headers::admin::{
+    BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader, TopicConsumeByWhoHeader, TopicStatsHeader,
+};
+use ringmq_storage::consume_queue::ConsumeQueue;
 use std::collections::BTreeSet;
 
 fn message_queue(broker: &Broker, topic: &str, queue_id: i32) -> MessageQueue {
@@ -50,21 +57,87 @@ pub fn consume_stats(broker: &Broker, request: &Request<'_, '_>) -> Result<Answe
         if !is_listed && !subscribed.is_empty() && !subscribed.contains(&topic) {
             continue;
         }
-        for queue_id in 0..config.read_queue_nums {
-            let consumed = broker.offsets.get(group, &topic, queue_id).unwrap_or(0);
-            let mut wrapper = OffsetWrapper { consumer_offset: consumed, pull_offset: consumed, ..Default::default() };
-            if let Some(queue) = broker.store.queue(&topic, queue_id) {
-                wrapper.broker_offset = queue.max() as i64;
-                let last = consumed - 1;
-                if last >= queue.min() as i64 && last < queue.max() as i64 {
-                    wrapper.last_timestamp = broker.store.store_time(&queue, last as u64).max(0);
-                }
-            }
-            stats.offset_table.insert(message_queue(broker, &topic, queue_id), wrapper);
-        }
-        stats.consume_tps += broker.stats.consume_tps(group, &topic);
+        let of_topic = stats_of_topic(broker, group, &topic, config.read_queue_nums);
+        stats.offset_table.extend(of_topic.offset_table);
+        stats.consume_tps += of_topic.consume_tps;
     }
     Ok(Answer::body(stats.to_json()))
+}
+
+fn stats_of_topic(broker: &Broker, group: &str, topic: &str, queue_count: i32) -> ConsumeStats {
+    let mut stats = ConsumeStats { consume_tps: broker.stats.consume_tps(group, topic), ..ConsumeStats::default() };
+    for queue_id in 0..queue_count {
+        let consumed = broker.offsets.get(group, topic, queue_id).unwrap_or(0);
+        let mut wrapper = OffsetWrapper { consumer_offset: consumed, pull_offset: consumed, ..Default::default() };
+        if let Some(queue) = broker.store.queue(topic, queue_id) {
+            wrapper.broker_offset = queue.max() as i64;
+            wrapper.last_timestamp = store_time(broker, &queue, consumed - 1).unwrap_or(0);
+        }
+        stats.offset_table.insert(message_queue(broker, topic, queue_id), wrapper);
+    }
+    stats
+}
+
+/// Of the message at an offset that a client gave.
+fn store_time(broker: &Broker, queue: &ConsumeQueue, offset: i64) -> Option<i64> {
+    let is_there = offset >= queue.min() as i64 && offset < queue.max() as i64;
+    is_there.then(|| broker.store.store_time(queue, offset as u64).max(0))
+}
+
+/// GET_BROKER_CONSUME_STATS (317): every group of this broker, each with the topics that it has offsets of.
+pub fn broker_consume_stats(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = BrokerConsumeStatsHeader::parse(&request.command.ext)?;
+    let mut list = ConsumeStatsList { broker_addr: broker.store_host.to_string(), ..ConsumeStatsList::default() };
+    for group in broker.groups.names() {
+        let subscribed = broker.clients.topics_of(&group).unwrap_or_default();
+        let mut of_group = Vec::new();
+        for topic in broker.offsets.topics_of(&group) {
+            let Some(config) = broker.topics.get(&topic) else { continue };
+            let is_left = !subscribed.is_empty() && !subscribed.contains(&topic);
+            if is_left || (header.is_order && !config.order) {
+                continue;
+            }
+            let stats = stats_of_topic(broker, &group, &topic, config.write_queue_nums);
+            let behind = stats.offset_table.values().map(|offsets| offsets.broker_offset - offsets.consumer_offset);
+            list.total_diff += behind.sum::<i64>();
+            of_group.push(stats);
+        }
+        list.consume_stats_list.push([(group, of_group)].into());
+    }
+    Ok(Answer::body(list.to_json()))
+}
+
+/// QUERY_CONSUME_TIME_SPAN (303): from when to when each queue holds messages, and how far back the group is.
+pub fn consume_time_span(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = ConsumeTimeSpanHeader::parse(&request.command.ext)?;
+    let topic = broker.topics.get(header.topic).ok_or_else(|| topic_missing(header.topic))?;
+    let mut spans = Vec::new();
+    for queue_id in 0..topic.write_queue_nums {
+        let mut span = QueueTimeSpan {
+            message_queue: message_queue(broker, header.topic, queue_id),
+            min_time_stamp: -1,
+            max_time_stamp: -1,
+            consume_time_stamp: -1,
+            delay_time: 0,
+        };
+        if let Some(queue) = broker.store.queue(header.topic, queue_id) {
+            let at = |offset: i64| store_time(broker, &queue, offset);
+            let consumed = broker.offsets.get(header.group, header.topic, queue_id).unwrap_or(-1);
+            span.min_time_stamp = at(queue.min() as i64).unwrap_or(-1);
+            span.max_time_stamp = at(queue.max() as i64 - 1).unwrap_or(-1);
+            span.consume_time_stamp = if consumed > 0 { at(consumed - 1).unwrap_or(-1) } else { span.min_time_stamp };
+            if let Some(next) = at(consumed.max(queue.min() as i64)) {
+                span.delay_time = request.now.wall_ms as i64 - next;
+            }
+        }
+        spans.push(span);
+    }
+    Ok(Answer::body(ConsumeTimeSpans { consume_time_span_set: spans }.to_json()))
+}
+
+/// GET_ALL_PRODUCER_INFO (328).
+pub fn producers(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    Ok(Answer::body(broker.clients.producer_table(request.now).to_json()))
 }
 
 pub fn topic_consumed_by(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {

@@ -117,5 +117,34 @@ pub struct ProducerInfo {
     pub version: i32,
 }
 
-json_body!(java: ConsumeStats, TopicStatsTable);
+/// The answer to GET_BROKER_CONSUME_STATS (317): for each group, its topics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConsumeStatsList {
+    pub broker_addr: String,
+    pub consume_stats_list: Vec<BTreeMap<String, Vec<ConsumeStats>>>,
+    /// Messages that no group has consumed, summed over groups.
+    pub total_diff: i64,
+}
+
+/// The answer to QUERY_CONSUME_TIME_SPAN (303).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConsumeTimeSpans {
+    pub consume_time_span_set: Vec<QueueTimeSpan>,
+}
+
+/// Store times in ms; -1 where there is no message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct QueueTimeSpan {
+    pub consume_time_stamp: i64,
+    /// Age of the next message that the group has not consumed, 0 when it has all.
+    pub delay_time: i64,
+    pub max_time_stamp: i64,
+    pub message_queue: MessageQueue,
+    pub min_time_stamp: i64,
+}
+
+json_body!(java: ConsumeStats, TopicStatsTable, ConsumeStatsList, ConsumeTimeSpans);
 json_body!(strict: ConsumerConnection, ProducerConnection, ConsumerIdList, GroupList, KVTable, ProducerTable);

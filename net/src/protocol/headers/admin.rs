@@ -199,3 +199,13 @@ header! {
         stats_key: &'a str = "statsKey", required;
     }
 }
+
+header! {
+    /// GET_BROKER_CONSUME_STATS (317).
+    BrokerConsumeStatsHeader {
+        /// Only topics of ordered messages.
+        is_order: bool = "isOrder", required;
+        /// 5.x.
+        broker_name: &'a str = "bname", optional;
+    }
+}
