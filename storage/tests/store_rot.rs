@@ -176,7 +176,8 @@ fn a_record_that_rotted_far_back_takes_no_other_with_it() {
 
 #[test]
 fn a_rotten_queue_offset_takes_one_message() {
-    let numbers: [(&str, fn(u64) -> u64); 4] =
+    type Rot = fn(u64) -> u64;
+    let numbers: [(&str, Rot); 4] =
         [("far up", |q| q + (1 << 33)), ("up", |q| q + 8), ("to the first", |_| 0), ("down", |q| q / 2)];
     for is_removed in [false, true] {
         for (what, rotten) in numbers {
