@@ -35,6 +35,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const FILE_BYTES: u64 = 1 << 30;
 /// A comparison must contain what a long run contains: files that are full and followed by the next.
 const FILES_FILLED_MIN: u64 = 3;
+/// Of fewer rounds nobody can say how far apart they lie.
+const ROUND_COUNT_MIN: usize = 3;
 const MIB: f64 = (1 << 20) as f64;
 /// A record of 1 KiB with its properties, as the log holds it.
 const RECORD_BYTES: usize = 1_280;

@@ -146,15 +146,16 @@ impl Climb {
     /// The steps by rate; `step` runs one.
     pub fn steps(&self, mut step: impl FnMut(u64) -> io::Result<Step>) -> io::Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::new();
-        let mut rate = self.from as f64;
-        while rate <= self.to as f64 && steps.len() < STEP_COUNT_MAX {
+        let mut rate = self.from.min(self.to) as f64;
+        while steps.len() < STEP_COUNT_MAX {
             let next = step(rate.round() as u64)?;
             let is_sustained = next.is_sustained;
             steps.push(next);
-            if !is_sustained {
+            // The last step is the highest that may be.
+            if !is_sustained || rate >= self.to as f64 {
                 break;
             }
-            rate *= self.factor;
+            rate = (rate * self.factor).min(self.to as f64);
         }
         for _ in 0..self.refine {
             let sustained = steps.iter().filter(|step| step.is_sustained).map(|step| step.offered_per_s).max();
@@ -315,6 +316,8 @@ mod tests {
             (1_000, 100_000, 0, &[1_000, 2_000, 4_000, 8_000][..]),
             (1_000, 100_000, 2, &[1_000, 2_000, 4_000, 4_757, 5_657, 8_000][..]),
             (1_000, 4_000, 2, &[1_000, 2_000, 4_000][..]),
+            (1_000, 4_500, 0, &[1_000, 2_000, 4_000, 4_500][..]),
+            (1_000, 6_000, 0, &[1_000, 2_000, 4_000, 6_000][..]),
             (9_000, 90_000, 3, &[9_000][..]),
         ] {
             let steps = climb(from, to, refine).steps(|rate| Ok(step(rate, 5_000, 1.0))).unwrap();

@@ -39,7 +39,7 @@ pub struct Settings {
     /// The broker's release binary
     #[arg(long, default_value = "target/release/ringmq")]
     pub ringmq: PathBuf,
-    /// Where the recommended configuration is written
+    /// Where the recommended configuration is written; what is there goes to .bak
     #[arg(long, default_value = "tuned-broker.conf")]
     pub conf: PathBuf,
     #[command(flatten)]
@@ -193,6 +193,10 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(&str, &Report)) -> io::
     let more = candidate::settings(cores).into_iter().filter(is_wanted).map(|more| base.with(&more)).collect();
     measure_all(settings, &kind, &known, more, &mut report, &mut progress)?;
     report.choose();
+    if settings.conf.exists() {
+        // It may be somebody's, or that of the last tune.
+        fs::rename(&settings.conf, settings.conf.with_added_extension("bak"))?;
+    }
     fs::write(&settings.conf, report.broker_conf(&settings.properties))?;
     Ok(report)
 }

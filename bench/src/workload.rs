@@ -92,6 +92,11 @@ impl Target {
     }
 
     fn create_topics(&self) -> io::Result<Client> {
+        if let Some(pid) = self.broker_pid
+            && !Path::new(&format!("/proc/{pid}/stat")).exists()
+        {
+            return Err(io::Error::other(format!("--broker-pid {pid}: there is no such process")));
+        }
         let mut client = Client::connect(self.broker)?;
         for topic in self.topics() {
             client.create_topic(&topic, self.queues)?;

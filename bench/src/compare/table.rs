@@ -3,7 +3,7 @@
 
 use super::row::{Figure, Workload, header_name};
 use super::verdict::{self, Verdict};
-use super::{FILES_FILLED_MIN, Report, Round, Row, letter};
+use super::{FILES_FILLED_MIN, ROUND_COUNT_MIN, Report, Round, Row, letter};
 use crate::latency::{Summary, median};
 use crate::report::chart::{self, Unit};
 use crate::report::{Figures, Part};
@@ -230,6 +230,10 @@ impl Report {
             if rounds.iter().any(is_short) {
                 writeln!(f, "\n{letter}: fewer than {FILES_FILLED_MIN} files of 1 GiB were filled")?;
             }
+        }
+        let rounds = self.rounds.iter().map(Vec::len).min().unwrap_or_default();
+        if rounds < ROUND_COUNT_MIN {
+            writeln!(f, "\nfewer than {ROUND_COUNT_MIN} rounds: how much they vary is not known")?;
         }
         if let Some(failure) = &self.failure {
             writeln!(f, "\nENDED EARLY in {failure}")?;
