@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BYTES: u64 = 4096;
 /// Java's margin for records of one moment.
-const MARGIN_MS: u64 = 3000;
+pub(crate) const MARGIN_MS: u64 = 3000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {

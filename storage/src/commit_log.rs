@@ -341,6 +341,12 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Zeroes what a failed write left behind the end, if it is still there.
+    pub fn forget_stale(&self) -> io::Result<()> {
+        let gate = &mut *self.gate();
+        if gate.stale_end > gate.end { self.zero_stale(gate) } else { Ok(()) }
+    }
+
     /// Ends the current file with a blank record and goes on in the next.
     fn roll(&self, gate: &mut Gate, unit_bytes: usize) -> Result<(), AppendError> {
         let max = self.place.file_bytes as usize - BLANK_BYTES;

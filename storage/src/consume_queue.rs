@@ -549,6 +549,8 @@ impl ConsumeQueue {
         if !self.has_file_below_min() {
             return Ok(false);
         }
+        // What says where the queue goes on must be on the device first.
+        self.sync_files()?;
         let mut files = self.files();
         let (start, dir) = (files.first, self.dir());
         let path = dir.join(file_name(start));
@@ -620,6 +622,35 @@ impl ConsumeQueue {
         self.place_at(first / ENTRY_BYTES, end);
         if end * ENTRY_BYTES == *first || self.entry(end - 1)?.is_some_and(|entry| entry.is_filler()) {
             self.clear()?;
+        }
+        Ok(None)
+    }
+
+    /// Before `load`: what it will take away behind the queue's end, by the lowest log offset that stands there. `None` when
+    /// there are zeros, 0 when something stands there that is no entry, or when no file has one.
+    pub(crate) fn stray(&self, starts: &[u64]) -> io::Result<Option<u64>> {
+        let mut lowest: Option<u64> = None;
+        for (index, start) in starts.iter().enumerate().rev() {
+            let count = self.valid_count(*start)?;
+            let file = self.file(*start)?;
+            let from = count * ENTRY_BYTES;
+            let end =
+                file.data_end(from, self.room.file_bytes)?.next_multiple_of(ENTRY_BYTES).min(self.room.file_bytes);
+            let mut bytes = vec![0; end.saturating_sub(from) as usize];
+            file.read_at(from, &mut bytes)?;
+            let (slots, _) = bytes.as_chunks();
+            for entry in
+                slots.iter().map(Entry::decode).filter(|entry| *entry != Entry::decode(&[0; ENTRY_BYTES as usize]))
+            {
+                let log_offset = if entry.is_valid() { entry.log_offset } else { 0 };
+                lowest = Some(lowest.map_or(log_offset, |lowest| lowest.min(log_offset)));
+            }
+            if count > 0 {
+                return Ok(lowest);
+            }
+            if index == 0 {
+                return Ok(Some(0));
+            }
         }
         Ok(None)
     }

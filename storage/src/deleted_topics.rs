@@ -1,8 +1,10 @@
 //! `ringmq-deleted-topics`: topics that were deleted, and where the log ended then.
 //!
 //! ```text
-//! a line each    <log end> <topic>
+//! a line each    <log end> <topic> <CRC32 of the text before, in hex>
 //! ```
+//! Without the third word it is of an older version. One that does not agree is passed over: a wrong number would take
+//! messages away.
 //! The records of a deleted topic stay in the log. Java's start after a crash makes queues of them again, and if the
 //! topic was made anew, puts the old messages before the new. Ours gives no entry to a record of the topic below the
 //! noted end. A line goes when the log no longer reaches back to it. Java does not know the file and leaves it alone.
@@ -24,6 +26,14 @@ impl DeletedTopics {
         let text = String::from_utf8_lossy(&text);
         let parse = |line: &str| {
             let (log_end, topic) = line.split_once(' ')?;
+            let topic = match topic.split_once(' ') {
+                None => topic,
+                Some((topic, crc)) if crc == checksum(log_end, topic) => topic,
+                Some(_) => {
+                    tracing::error!(path = %path.display(), line, "the line is damaged, a deleted topic may come back");
+                    return None;
+                }
+            };
             Some((topic.to_owned(), log_end.parse().ok()?))
         };
         let log_ends = text.lines().filter_map(parse).collect();
@@ -56,9 +66,18 @@ impl DeletedTopics {
     }
 
     fn write(&self, disk: &dyn Disk) -> io::Result<()> {
-        let text: String = self.log_ends.iter().map(|(topic, log_end)| format!("{log_end} {topic}\n")).collect();
+        let text: String = self.log_ends.iter().map(|(topic, log_end)| line(*log_end, topic)).collect();
         disk.replace(&self.path, text.as_bytes())
     }
+}
+
+fn checksum(log_end: &str, topic: &str) -> String {
+    format!("{:08x}", crc32fast::hash(format!("{log_end} {topic}").as_bytes()))
+}
+
+fn line(log_end: u64, topic: &str) -> String {
+    let log_end = log_end.to_string();
+    format!("{log_end} {topic} {}\n", checksum(&log_end, topic))
 }
 
 #[cfg(test)]
@@ -76,6 +95,11 @@ mod tests {
         deleted.insert(&RealDisk, "%RETRY%b", 300).unwrap();
         deleted.insert(&RealDisk, "a", 200).unwrap();
         assert_eq!((load().log_end("a"), load().log_end("%RETRY%b"), load().log_end("c")), (200, 300, 0));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("200 a", "201 a", 1)).unwrap();
+        assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300), "a damaged line");
+        std::fs::write(&path, "200 a\n300 %RETRY%b\n").unwrap();
+        assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (200, 300), "lines of an older version");
         deleted.keep_within(&RealDisk, 200, 300).unwrap();
         assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300));
         deleted.keep_within(&RealDisk, 200, 250).unwrap();

@@ -106,6 +106,8 @@ pub(crate) trait DiskFile: Send + Sync {
     /// Makes `[from, to)` read as zeros. Touches nothing, not even the mtime, where it does so already.
     /// Returns how many bytes from `from` on there were up to the last that was not zero.
     fn zero(&self, from: u64, to: u64) -> io::Result<u64>;
+    /// Position behind the last byte of `[from, to)` that is not zero, `from` when all are.
+    fn data_end(&self, from: u64, to: u64) -> io::Result<u64>;
     /// Lengthens a short file with zeros.
     fn extend(&self, bytes: u64) -> io::Result<()>;
     fn bytes(&self) -> io::Result<u64>;
@@ -317,6 +319,10 @@ impl DiskFile for RealFile {
             }
         }
         Ok(last + 1 - from)
+    }
+
+    fn data_end(&self, from: u64, to: u64) -> io::Result<u64> {
+        Ok(self.data_bounds(from, to)?.map_or(from, |(_, last)| last + 1))
     }
 
     fn extend(&self, bytes: u64) -> io::Result<()> {

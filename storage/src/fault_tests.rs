@@ -145,6 +145,10 @@ impl DiskFile for FaultyFile {
         answer(&self.faults.log_write)?;
         self.file.zero(from, to)
     }
+    fn data_end(&self, from: u64, to: u64) -> io::Result<u64> {
+        self.file.data_end(from, to)
+    }
+
     fn extend(&self, bytes: u64) -> io::Result<()> {
         self.file.extend(bytes)
     }

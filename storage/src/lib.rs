@@ -16,6 +16,7 @@ mod allocate;
 mod checkpoint;
 mod clean_stop;
 mod commit_log;
+mod damage;
 mod deleted_topics;
 mod descriptors;
 mod disk;

@@ -29,6 +29,7 @@ use crate::survey::QueueFound;
 use crate::wrong_queues::Names;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -96,6 +97,8 @@ struct State {
     held: Option<Claim>,
     /// In a rebuild: where the queue ended before.
     max_before: u64,
+    /// What loading has taken away begins with a record here in the log.
+    stray: Option<u64>,
 }
 
 #[derive(Default)]
@@ -153,12 +156,20 @@ impl<'a> QueueRepair<'a> {
 
     fn load_queue(&mut self, found: &QueueFound, lines: &mut Vec<String>) -> Result<()> {
         let queue = Arc::new(ConsumeQueue::new(self.room, &found.topic, found.queue_id));
+        let mut stray = None;
         let damage = match &found.damage {
             Some(damage) => {
                 context(&queue, queue.remove_files(&found.starts))?;
                 Some(damage.clone())
             }
-            None => context(&queue, queue.load(&found.starts))?,
+            None if self.log_min == 0 && found.starts.first().is_some_and(|start| *start > 0) => {
+                context(&queue, queue.remove_files(&found.starts))?;
+                Some(format!("{}: its first file is missing", queue.dir().display()))
+            }
+            None => {
+                stray = context(&queue, queue.stray(&found.starts))?;
+                context(&queue, queue.load(&found.starts))?
+            }
         };
         let is_rebuild = damage.is_some();
         if let Some(damage) = damage {
@@ -171,7 +182,7 @@ impl<'a> QueueRepair<'a> {
             // The store was killed between the note and the removal.
             return context(&queue, queue.clear());
         }
-        self.insert(State { last, is_rebuild, ..State::new(queue) });
+        self.insert(State { last, is_rebuild, stray, ..State::new(queue) });
         Ok(())
     }
 
@@ -201,6 +212,32 @@ impl<'a> QueueRepair<'a> {
                 ));
             }
         }
+    }
+
+    /// Queues that have lost entries of records before `walked_from`, which the walk will not see, are rebuilt.
+    pub fn mark_stray(&mut self, walked_from: u64, lines: &mut Vec<String>) {
+        for state in self.states_in_order() {
+            if state.stray.is_some_and(|stray| stray < walked_from) && !state.is_rebuild {
+                let (topic, queue_id, max) = (&state.queue.topic, state.queue.queue_id, state.queue.max());
+                lines.push(format!(
+                    "queue {queue_id} of {topic} is damaged behind its entry {max}, it is rebuilt from the log"
+                ));
+                state.is_rebuild = true;
+            }
+        }
+    }
+
+    /// Queues with entries in these stretches of the log, whose records are no more, are rebuilt.
+    pub fn mark_filled(&mut self, filled: &[Range<u64>]) -> Result<()> {
+        for range in filled {
+            for state in self.states_in_order() {
+                let queue = &state.queue;
+                let first = context(queue, queue.first_entry(|entry| entry.log_offset >= range.start))?;
+                let entry = context(queue, queue.entry(first))?;
+                state.is_rebuild |= entry.is_some_and(|entry| entry.log_offset < range.end);
+            }
+        }
+        Ok(())
     }
 
     /// Whether no queue has an entry: then only the whole log tells what there was.
@@ -442,6 +479,7 @@ impl State {
             doubted: 0,
             held: None,
             max_before: 0,
+            stray: None,
         }
     }
 
@@ -600,7 +638,7 @@ fn record<'f>(files: &'f [Arc<MappedFile>], entry: &Entry) -> Option<Record<'f>>
     let file = find(files, entry.log_offset)?;
     let range = entry.log_offset - file.start..entry.log_end() - file.start;
     let record = (range.end <= file.bytes).then(|| Record::parse(file.unchecked_by_written(range)))?.ok()?;
-    (record.log_offset == entry.log_offset).then_some(record)
+    (record.log_offset == entry.log_offset && record.bytes.len() == entry.record_bytes as usize).then_some(record)
 }
 
 /// Whether the entry points to the record that belongs there. Entries that close a gap do not, and are never asked for.

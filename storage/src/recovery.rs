@@ -20,10 +20,11 @@
 //! folder of a single queue is gone and the records walked hold none of that queue.
 //! Source: DefaultMessageStore.load/recover, CommitLog.recoverNormally/recoverAbnormally, ConsumeQueue.recover.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{self, Checkpoint};
 use crate::clean_stop::CleanStop;
 use crate::commit_log::{CommitLog, LogPlace};
 use crate::consume_queue::{ConsumeQueue, QueueRoom};
+use crate::damage;
 use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -38,6 +39,7 @@ use crate::store::{OpenReport, Queues, StoreConfig};
 use crate::survey::{LogFiles, survey_log, survey_others, survey_queues};
 use crate::wrong_queues;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -121,6 +123,8 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     }
     let marker = Marker { disk: &**disk, path: root.join("ringmq-rebuild") };
     let is_marked = marker.is_set()?;
+    // Somebody has written since, a Java broker, whose queues are not those of the note either.
+    let note = note.filter(|note| !damage::goes_on(&files, note.log_end));
     let mut repair =
         told_queue(QueueRepair::load(&room, &deleted, &files, &queues_found, &config.delays_ms, &mut lines))?;
     let wrong = told("can not read what pulls have noted in", root, wrong_queues::read(&**disk, root))?;
@@ -142,6 +146,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     } else {
         recent_crash
     };
+    repair.mark_stray(files.get(first).map_or(0, |file| file.start), &mut lines);
     if first == 0 {
         repair.begin_whole();
     }
@@ -149,13 +154,21 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         repair.begin_doubt();
     }
     let mut visit = |record: &Record<'_>| told_queue(repair.walk(record));
-    let mut walk = walk(&files, first, config.check_crc_on_recover, &mut visit)?;
+    let known = Durable {
+        log_end: note.map(|note| note.log_end),
+        until_ms: if is_clean { u64::MAX } else { checkpoint.times().log.saturating_sub(checkpoint::MARGIN_MS) },
+    };
+    let mut mender = Mender { disk: &**disk, files: &files, known, lines: &mut lines };
+    let mut walk = mender.walk(first, config.check_crc_on_recover, &mut visit)?;
     if note.is_some_and(|note| note.log_end != walk.end) && first > recent {
-        walk = self::walk(&files, recent, config.check_crc_on_recover, &mut visit)?;
+        let filled = std::mem::take(&mut walk.filled);
+        walk = mender.walk(recent, config.check_crc_on_recover, &mut visit)?;
+        walk.filled.extend(filled);
     }
     if let Some(fault) = &walk.fault {
         lines.push(format!("the commit log ends at {}: {fault}", walk.end));
     }
+    told_queue(repair.mark_filled(&walk.filled))?;
     let entries_cut = told_queue(repair.cut(walk.end))?;
     let is_rebuild = repair.has_rebuilds();
     if is_rebuild {
@@ -167,7 +180,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     // After a crash the checkpoint does not cover what the walk added. Else nothing would bring it back a second time.
     let is_synced = is_clean || is_whole || is_rebuild;
     let (queues, unsynced, counts) = told_queue(repair.finish(is_synced))?;
-    let is_damaged = note.is_some_and(|note| note.log_end > walk.end);
+    let is_damaged = walk.is_followed || note.is_some_and(|note| note.log_end > walk.end);
     cut_log(&**disk, &mut files, walk.end, is_damaged, &mut lines)?;
     if walk.count > 0 {
         checkpoint.limit(walk.store_timestamp);
@@ -245,6 +258,58 @@ fn first_file_after_crash(files: &[Arc<MappedFile>], time: u64) -> usize {
     files.iter().rposition(is_covered).unwrap_or(0)
 }
 
+/// What is known of the log before it is read.
+#[derive(Clone, Copy)]
+struct Durable {
+    /// Where it ended at a clean stop of ours.
+    log_end: Option<u64>,
+    /// Records stored up to then were on the device.
+    until_ms: u64,
+}
+
+/// Walks, and mends the log on the way.
+struct Mender<'a> {
+    disk: &'a dyn Disk,
+    files: &'a [Arc<MappedFile>],
+    known: Durable,
+    lines: &'a mut Vec<String>,
+}
+
+impl Mender<'_> {
+    fn walk(&mut self, first: usize, verify_crc: bool, visit: Visit<'_>) -> Result<Walk, OpenError> {
+        let mut walk = walk(self.files, first, verify_crc, visit)?;
+        while self.known.log_end != Some(walk.end) {
+            let path = || self.files.first().map_or(Path::new(""), |file| &file.path);
+            let next =
+                told("can not look behind the end of the log in", path(), damage::next_record(self.files, walk.end))?;
+            // Older than what is before it: a Java broker has cut the log there once and left it.
+            let Some(next) = next.filter(|next| next.store_timestamp >= walk.store_timestamp) else { break };
+            if next.store_timestamp > self.known.until_ms {
+                walk.is_followed = true;
+                break;
+            }
+            let filled = damage::fill(self.disk, self.files, walk.end, next, walk.store_timestamp);
+            let aside = told("can not mend the log in", path(), filled)?;
+            self.lines.push(format!(
+                "the log was damaged from {} to {}: what was there is kept in {}, its messages are lost, those behind it are not",
+                walk.end,
+                next.log_offset,
+                aside.display()
+            ));
+            walk.filled.push(walk.end..next.log_offset);
+            let from = self.files.partition_point(|file| file.end() <= walk.end);
+            let rest = read_records(&self.files[from..], walk.end, verify_crc, &|_| false, visit)?;
+            walk = Walk {
+                count: walk.count + rest.count,
+                store_timestamp: walk.store_timestamp.max(rest.store_timestamp),
+                filled: walk.filled,
+                ..rest
+            };
+        }
+        Ok(walk)
+    }
+}
+
 struct Walk {
     /// Where the log ends.
     end: u64,
@@ -253,6 +318,10 @@ struct Walk {
     count: u64,
     /// The newest of the records.
     store_timestamp: u64,
+    /// Whole records lie behind the end, which may never have been durable.
+    is_followed: bool,
+    /// What was damaged and has been filled.
+    filled: Vec<Range<u64>>,
 }
 
 type Visit<'v> = &'v mut dyn FnMut(&Record<'_>) -> Result<(), OpenError>;
@@ -264,12 +333,12 @@ fn walk(files: &[Arc<MappedFile>], first: usize, verify_crc: bool, visit: Visit<
     let bytes: u64 = walked.iter().map(|file| file.bytes).sum();
     let is_parallel = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     if !verify_crc || !is_parallel || bytes < AHEAD_FROM_BYTES {
-        return read_records(walked, verify_crc, &|_| false, visit);
+        return read_records(walked, 0, verify_crc, &|_| false, visit);
     }
     let ahead = Ahead::default();
     std::thread::scope(|scope| {
         scope.spawn(|| ahead.run(walked));
-        let result = read_records(walked, verify_crc, &|end| ahead.has_checked(end), visit);
+        let result = read_records(walked, 0, verify_crc, &|end| ahead.has_checked(end), visit);
         ahead.is_over.store(true, Ordering::Relaxed);
         result
     })
@@ -292,7 +361,7 @@ struct Ahead {
 impl Ahead {
     fn run(&self, files: &[Arc<MappedFile>]) {
         let mut told = 0;
-        let walked = read_records(files, true, &|_| false, &mut |record| {
+        let walked = read_records(files, 0, true, &|_| false, &mut |record| {
             let end = record.log_offset + record.bytes.len() as u64;
             if end - told >= AHEAD_STEP_BYTES {
                 told = end;
@@ -322,18 +391,19 @@ impl Ahead {
     }
 }
 
-/// Reads the records of these files up to the end of the log, each with its CRC unless `is_checked` says of the record that
+/// Reads the records of these files from `from` on up to the end of the log, each with its CRC unless `is_checked` says of the record that
 /// ends there that somebody has looked.
 fn read_records<E>(
     files: &[Arc<MappedFile>],
+    from: u64,
     verify_crc: bool,
     is_checked: &dyn Fn(u64) -> bool,
     visit: &mut dyn FnMut(&Record<'_>) -> Result<(), E>,
 ) -> Result<Walk, E> {
     let end = files.first().map_or(0, |file| file.start);
-    let mut walk = Walk { end, fault: None, count: 0, store_timestamp: 0 };
+    let mut walk = Walk { end, fault: None, count: 0, store_timestamp: 0, is_followed: false, filled: Vec::new() };
     for file in files {
-        walk.end = file.start;
+        walk.end = file.start.max(from);
         loop {
             let bytes = file.unchecked_by_written(walk.end - file.start..file.bytes);
             let record_bytes = peek_size(bytes).map_or(0, |(size, _)| u64::from(size));
@@ -383,11 +453,14 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
                     visit(&record)?;
                     offset += record.bytes.len() as u64;
                 }
-                Ok(Checked::Blank { .. } | Checked::End) => break,
-                Err(fault) => {
+                Ok(Checked::Blank { .. }) => break,
+                other => {
                     let rest = &bytes[..bytes.len().min((end - offset) as usize)];
-                    let next = find_record(&rest[1..], offset + 1).map(|at| offset + 1 + at as u64);
-                    tracing::error!(path = %file.path.display(), offset, %fault, ?next, "records are out of reach");
+                    let next = rest.get(1..).and_then(|rest| find_record(rest, offset + 1, rest.len()));
+                    let next = next.map(|at| offset + 1 + at as u64);
+                    if let Err(fault) = other {
+                        tracing::error!(path = %file.path.display(), offset, %fault, ?next, "records are out of reach");
+                    }
                     let Some(next) = next else { break };
                     offset = next;
                 }
@@ -457,9 +530,7 @@ fn set_aside(
     let Some(log_dir) = files.first().and_then(|file| file.path.parent()).map(Path::to_path_buf) else {
         return Ok(());
     };
-    let mut dir = log_dir.clone().into_os_string();
-    dir.push(format!("-set-aside-{end}"));
-    let dir = std::path::PathBuf::from(dir);
+    let dir = damage::aside(&log_dir, end);
     told("can not create", &dir, disk.create_dirs(&dir))?;
     if let Some(damaged) = files[..first].last() {
         let rest = damaged.unchecked_by_written(end - damaged.start..damaged.bytes);

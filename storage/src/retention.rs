@@ -427,9 +427,13 @@ impl Retention {
 
     fn verdict(&self, store: &Store, keys: &RetentionKeys, durable: Durable, now_ms: u64) -> io::Result<Verdict> {
         let files = store.log.files();
-        let (Some(sweep), [first, _, ..]) = (&self.sweep, &*files) else {
+        let (Some(sweep), [first, second, ..]) = (&self.sweep, &*files) else {
             return Ok(Verdict::Stays);
         };
+        // In a pool the newest has no name before its first commit: it is none to a start.
+        if !second.is_named() {
+            return Ok(Verdict::Stays);
+        }
         if sweep.left == 0 || sweep.kept.as_ref().is_some_and(|kept| kept.from < first.end()) {
             return Ok(Verdict::Stays);
         }

@@ -566,6 +566,8 @@ impl Store {
             return Ok(());
         };
         self.log.hold_gate(|| self.log.stop("the store is closed"));
+        // What a failed write has left is nobody's message.
+        self.log.forget_stale()?;
         self.wake_agents();
         {
             let _commits = self.commit_agent.lock().unwrap_or_else(PoisonError::into_inner);

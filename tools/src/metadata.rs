@@ -88,11 +88,18 @@ pub fn deleted_topics(root: &Path, report: &mut Report<'_>) -> io::Result<HashMa
     let mut ends = HashMap::new();
     let mut position = 0;
     for line in String::from_utf8_lossy(&text).lines() {
-        match line.split_once(' ').map(|(end, topic)| (end.parse(), topic)) {
-            Some((Ok(end), topic)) => {
-                ends.insert(topic.to_owned(), end);
+        let words: Vec<&str> = line.split(' ').collect();
+        let is_right = |end: &str, topic: &str, crc: &str| {
+            crc == format!("{:08x}", crc32fast::hash(format!("{end} {topic}").as_bytes()))
+        };
+        match (words.first().map(|end| end.parse()), &words[..]) {
+            (Some(Ok(end)), [_, topic]) => {
+                ends.insert((*topic).to_owned(), end);
             }
-            _ => report.finding("deleted-topics", &path, position, "no line of a log offset and a topic")?,
+            (Some(Ok(end)), [text, topic, crc]) if is_right(text, topic, crc) => {
+                ends.insert((*topic).to_owned(), end);
+            }
+            _ => report.finding("deleted-topics", &path, position, "no line of a log offset, a topic and their CRC")?,
         }
         position += line.len() as u64 + 1;
     }

@@ -269,12 +269,13 @@ impl DispatchInfo<'_> {
 }
 
 /// Where the first whole record in `bytes` starts, which begin at `log_offset`: behind damage, a record says itself where
-/// it was written.
-pub(crate) fn find_record(bytes: &[u8], log_offset: u64) -> Option<usize> {
+/// it was written. Looks at the first `length` bytes for its start.
+pub(crate) fn find_record(bytes: &[u8], log_offset: u64, length: usize) -> Option<usize> {
     let [first, ..] = MAGIC_V1.to_be_bytes();
+    let end = bytes.len().min(length.saturating_add(4));
     let mut at = 4;
-    while at < bytes.len() {
-        at += bytes[at..].iter().position(|byte| *byte == first)?;
+    while at < end {
+        at += bytes[at..end].iter().position(|byte| *byte == first)?;
         let from = at - 4;
         let is_it = matches!(check(&bytes[from..], Some(log_offset + from as u64), true), Ok(Checked::Record(_)));
         if is_it {
@@ -290,12 +291,16 @@ pub fn peek_size(bytes: &[u8]) -> Option<(u32, u32)> {
     (bytes.len() >= BLANK_BYTES).then(|| (read_u32(bytes, 0), read_u32(bytes, 4)))
 }
 
-/// Whether a record of `record_bytes` that was written at `log_offset` starts at the first of `bytes`, by its own word.
+/// Whether a record of `record_bytes` that was written at `log_offset` starts at the first of `bytes`, by its own word, and
+/// one that a queue can hold.
 pub(crate) fn peek_is(bytes: &[u8], log_offset: u64, record_bytes: u32) -> bool {
-    let Some((size, magic)) = peek_size(bytes).filter(|_| bytes.len() >= LOG_OFFSET_AT + 8) else {
+    let Some((size, magic)) = peek_size(bytes).filter(|_| bytes.len() >= BORN_HOST_AT) else {
         return false;
     };
-    size == record_bytes && matches!(magic, MAGIC_V1 | MAGIC_V2) && read_u64(bytes, LOG_OFFSET_AT) == log_offset
+    size == record_bytes
+        && matches!(magic, MAGIC_V1 | MAGIC_V2)
+        && read_u64(bytes, LOG_OFFSET_AT) == log_offset
+        && sys_flag::is_queued(read_i32(bytes, SYS_FLAG_AT))
 }
 
 /// Store timestamp of the record that starts at the first of `bytes`; `None` if they end before it.

@@ -760,6 +760,13 @@ impl DiskFile for SimFile {
         Ok(last as u64 + 1)
     }
 
+    fn data_end(&self, from: u64, to: u64) -> io::Result<u64> {
+        let mut machine = self.disk.machine();
+        let content = machine.file(self.id).content();
+        let last = content[from as usize..to as usize].iter().rposition(|byte| *byte != 0);
+        Ok(last.map_or(from, |last| from + last as u64 + 1))
+    }
+
     fn extend(&self, bytes: u64) -> io::Result<()> {
         let mut machine = self.disk.machine();
         let (done, result) = machine.begin(1, true);

@@ -1,0 +1,152 @@
+//! Damage in the log that is no torn tail: a page that reads as zeros, a bit that flipped, with whole records behind.
+//!
+//! ```text
+//! log    … whole | ? ? ? ? | whole …       is what comes behind known to have been durable?
+//!                 └ end      └ next            yes  the stretch is kept aside and written over with records that belong
+//!                                                   to no queue: the log is whole again, for a Java broker, too
+//!                                              no   it may be the tail that a power loss tore: the log ends here, and
+//!                                                   what is behind is moved aside
+//! ```
+//! Durable is, after a clean stop, everything; after a crash, what the checkpoint covers.
+
+use crate::commit_log::find;
+use crate::disk::Disk;
+use crate::mapped_file::{MappedFile, file_name};
+use crate::record::NewRecord;
+use crate::record::decode::{Checked, Record, check, find_record, peek_store_timestamp};
+use crate::record::encode::{encode, patch};
+use crate::record::layout::{BLANK_BYTES, RECORD_BYTES_MIN, blank, sys_flag};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The topic of the records that fill a stretch.
+const TOPIC: &str = "RINGMQ_DAMAGED";
+/// Of one of them: every broker reads it into memory as a whole.
+const FILLER_BYTES_MAX: u64 = 1 << 20;
+
+/// The first whole record behind `end`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub log_offset: u64,
+    pub store_timestamp: u64,
+}
+
+/// `None` when nothing but a tail is there.
+pub(crate) fn next_record(files: &[Arc<MappedFile>], end: u64) -> io::Result<Option<Next>> {
+    let first = files.iter().position(|file| file.end() > end).unwrap_or(files.len());
+    for file in &files[first..] {
+        let from = (end + 1).max(file.start) - file.start;
+        let data_end = file.file.data_end(from, file.bytes)?;
+        if data_end <= from {
+            continue;
+        }
+        let bytes = file.unchecked_by_written(from..file.bytes);
+        if let Some(at) = find_record(bytes, file.start + from, (data_end - from) as usize) {
+            let store_timestamp = peek_store_timestamp(&bytes[at..]).and_then(|time| u64::try_from(time).ok());
+            let log_offset = file.start + from + at as u64;
+            return Ok(Some(Next { log_offset, store_timestamp: store_timestamp.unwrap_or(0) }));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether records follow `end` in their order: somebody has written behind what was noted as the end.
+pub(crate) fn goes_on(files: &[Arc<MappedFile>], end: u64) -> bool {
+    let is_record = |file: &Arc<MappedFile>, position: u64| {
+        let bytes = file.unchecked_by_written(position..file.bytes);
+        matches!(check(bytes, Some(file.start + position), false), Ok(Checked::Record(_)))
+    };
+    let next = files.iter().find(|file| file.start >= end);
+    find(files, end).is_some_and(|file| is_record(file, end - file.start))
+        || next.is_some_and(|next| is_record(next, 0))
+}
+
+/// `<commit log folder>-set-aside-<end>`
+pub(crate) fn aside(log_dir: &Path, end: u64) -> PathBuf {
+    let mut dir = log_dir.to_path_buf().into_os_string();
+    dir.push(format!("-set-aside-{end}"));
+    PathBuf::from(dir)
+}
+
+/// Keeps `[end, next)` aside, or what of it lies in the file that holds `end`, and fills it. The walk goes on at `end`.
+pub(crate) fn fill(
+    disk: &dyn Disk,
+    files: &[Arc<MappedFile>],
+    end: u64,
+    next: Next,
+    store_timestamp: u64,
+) -> io::Result<PathBuf> {
+    let file = find(files, end).ok_or_else(|| io::Error::other(format!("no log file holds {end}")))?;
+    let to = next.log_offset.min(file.end());
+    if next.log_offset < file.end() && to - end <= RECORD_BYTES_MIN as u64 {
+        return Err(io::Error::other(format!("only {} bytes of damage at {end}, less than any record has", to - end)));
+    }
+    let log_dir = file.path.parent().unwrap_or(Path::new("."));
+    let dir = aside(log_dir, end);
+    disk.create_dirs(&dir)?;
+    let damaged = file.unchecked_by_written(end - file.start..to - file.start).to_vec();
+    disk.replace(&dir.join(format!("damaged-{}-from-{end}", file_name(file.start))), &damaged)?;
+    disk.sync_dir(log_dir)?;
+    if next.log_offset >= file.end() {
+        let left = to - end;
+        if left >= BLANK_BYTES as u64 {
+            file.file.write_at(end - file.start, &blank(left as u32))?;
+        }
+        let zeros_from = end - file.start + BLANK_BYTES as u64;
+        if zeros_from < file.bytes {
+            file.file.zero(zeros_from, file.bytes)?;
+        }
+        return Ok(dir);
+    }
+    let mut at = end;
+    while at < to {
+        let left = to - at;
+        let bytes = if left > FILLER_BYTES_MAX + 2 * RECORD_BYTES_MIN as u64 { FILLER_BYTES_MAX } else { left };
+        file.file.write_at(at - file.start, &filler(at, bytes, store_timestamp))?;
+        at += bytes;
+    }
+    Ok(dir)
+}
+
+/// A record of `bytes` that no queue and no index holds: one that was rolled back.
+fn filler(log_offset: u64, bytes: u64, store_timestamp: u64) -> Vec<u8> {
+    let host = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let room = (bytes as usize).saturating_sub(RECORD_BYTES_MIN);
+    let topic = &TOPIC[..TOPIC.len().min(room.max(1))];
+    let body = vec![0; room.saturating_sub(topic.len())];
+    let record = NewRecord {
+        topic,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: sys_flag::ROLLBACK,
+        born_timestamp: store_timestamp as i64,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: &body,
+        properties: &[],
+    };
+    let mut out = Vec::new();
+    let store_timestamp_at = encode(&record, &mut out);
+    patch(&mut out, store_timestamp_at, 0, log_offset, store_timestamp);
+    debug_assert!(Record::parse(&out).is_ok());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filler_has_any_length_that_a_record_can_have() {
+        for bytes in (RECORD_BYTES_MIN as u64 + 1..400).chain([FILLER_BYTES_MAX]) {
+            let filler = filler(77, bytes, 5);
+            assert_eq!(filler.len() as u64, bytes);
+            let Ok(Checked::Record(record)) = check(&filler, Some(77), true) else { panic!("{bytes}") };
+            assert!(!sys_flag::is_queued(record.sys_flag) && record.store_timestamp == 5);
+        }
+    }
+}
