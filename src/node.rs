@@ -183,8 +183,15 @@ impl Node {
                 lines.extend(report.lines.into_iter().map(|line| format!("store: {line}")));
                 store.set_retention(config.retention_keys());
                 let memory_bytes = Machine::detect().memory_bytes;
-                let broker = Broker::open(config, store, host, memory_bytes, wall_ms())?;
+                let opened = Arc::clone(&store);
+                let broker = Broker::open(config, store, host, memory_bytes, wall_ms()).inspect_err(|_| {
+                    // As it was found: the next start is not one after a crash.
+                    if let Err(error) = opened.close(wall_ms()) {
+                        tracing::error!(%error, "the store is not closed cleanly");
+                    }
+                })?;
                 lines.extend(lost_topics(&broker));
+                lines.extend(broker.offsets.keep_within(&broker.store));
                 Some(Arc::new(broker))
             }
         };

@@ -654,3 +654,61 @@ fn an_operator_sees_how_far_back_a_group_is() {
     let text = String::from_utf8(wire.ask(&Ask::new(328)).ok().body).unwrap();
     assert!(text.contains("\"askers\":[{\"clientId\":\"asker\""), "{text}");
 }
+
+/// A refusal by a metadata file comes behind the opening of the store, which stays as cleanly stopped as it was.
+#[test]
+fn a_refused_start_leaves_a_clean_stop() {
+    let Some(mut cluster) = start("meta-refused", &[]) else { return };
+    if !cluster.is_ours() {
+        return;
+    }
+    let mut wire = connect(&cluster);
+    wire.ask(&create_topic("kept", 1)).ok();
+    wire.ask(&send("kept", 0, b"x", "")).ok();
+    cluster.stop_broker();
+    let config = cluster.store().join("config");
+    let names = ["topics.json", "topics.json.bak"];
+    let before = names.map(|name| std::fs::read(config.join(name)).unwrap());
+    names.iter().for_each(|name| std::fs::write(config.join(name), "").unwrap());
+    let store = cluster.store();
+    let port = free_ports();
+    let text = format!("bindAddress=127.0.0.1\nlistenPort={port}\nmappedFileSizeCommitLog=67108864\n");
+    let file = config_file(cluster.directory(), "refused.properties", &text);
+    let namesrv_port = (port + 2).to_string();
+    let args = ["standalone", "-c", text_of(&file), "--store", text_of(&store), "--namesrv-port", &namesrv_port];
+    let (code, _, told) = run(cluster.directory(), "refused", &args);
+    assert!(code != Some(0) && told.contains("topics.json"), "{code:?} {told}");
+    assert!(store.join("ringmq-clean-stop").exists() && !store.join("abort").exists());
+    for (name, bytes) in names.iter().zip(before) {
+        std::fs::write(config.join(name), bytes).unwrap();
+    }
+    cluster.start_again();
+    assert!(cluster.broker_process().stdout().contains("after a clean stop"));
+}
+
+/// What a power loss or damage took from a queue's end, a group may have consumed; it does not pass over what comes next.
+#[test]
+fn a_group_behind_the_end_of_a_queue_goes_on_at_the_end() {
+    let Some(mut cluster) = start("meta-beyond", &[]) else { return };
+    if !cluster.is_ours() {
+        return;
+    }
+    let mut wire = connect(&cluster);
+    wire.ask(&create_topic("cut", 1)).ok();
+    wire.ask(&Ask::new(200).body("{\"groupName\":\"g\"}")).ok();
+    for _ in 0..3 {
+        wire.ask(&send("cut", 0, b"x", "")).ok();
+    }
+    wire.ask(&update_offset("g", "cut", 0, 3)).ok();
+    cluster.stop_broker();
+    for name in ["consumerOffset.json", "consumerOffset.json.bak"] {
+        let path = cluster.store().join("config").join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("{0:3}"), "{text}");
+        std::fs::write(&path, text.replace("{0:3}", "{0:9}")).unwrap();
+    }
+    cluster.start_again();
+    assert!(cluster.broker_process().stdout().contains("g in queue 0 of cut, 9 to 3"));
+    let mut wire = connect(&cluster);
+    assert_eq!(wire.ask(&query_offset("g", "cut", 0)).number("offset"), 3);
+}

@@ -15,7 +15,7 @@ use ringmq_net::protocol::headers::offset::{
     Boundary, EarliestStoreTimeHeader, MaxOffsetHeader, MinOffsetHeader, QueryOffsetHeader, SearchOffsetHeader,
     UpdateOffsetHeader,
 };
-use ringmq_storage::store::TimeBoundary;
+use ringmq_storage::store::{Store, TimeBoundary};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +78,33 @@ impl Offsets {
             groups.entry(dest.to_string()).or_default().extend(offsets);
             self.changed.store(true, Ordering::Release);
         }
+    }
+
+    /// At start: a group that stands behind the end of a queue, which a power loss or damage has shortened, would pass over
+    /// the messages that come in place of those that are gone. It goes on at the end. Java leaves it where it is. Returns a
+    /// line for the log.
+    pub fn keep_within(&self, store: &Store) -> Option<String> {
+        let mut moved = Vec::new();
+        for (topic, groups) in &mut *self.table() {
+            for (group, queues) in groups {
+                for (queue_id, offset) in queues {
+                    let Some(queue) = store.queue(topic, *queue_id) else { continue };
+                    let max = queue.max() as i64;
+                    if *offset > max {
+                        moved.push(format!("{group} in queue {queue_id} of {topic}, {offset} to {max}"));
+                        *offset = max;
+                    }
+                }
+            }
+        }
+        moved.sort();
+        let first = moved.first()?;
+        self.changed.store(true, Ordering::Release);
+        Some(format!(
+            "WARNING: {} offsets of groups stood behind the end of their queues, whose last messages are gone, and now stand at \
+             the end: {first}",
+            moved.len()
+        ))
     }
 
     /// Every offset of every group: group, topic, queue id, offset.

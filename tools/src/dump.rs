@@ -1,18 +1,21 @@
 //! `store dump`: a line for each record.
 
 use crate::DumpArgs;
-use crate::files::{Reader, folder};
+use crate::files::{Reader, Segment, folder};
 use crate::walk::{Step, walk_file};
 use ringmq_storage::record::decode::{Record, RecordFault};
 use ringmq_storage::record::properties::{self, KEYS, TAGS};
 use serde_json::json;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Whether no fault was met. Faults go to stderr, with their place.
 pub fn run(args: &DumpArgs, out: &mut dyn Write) -> io::Result<bool> {
     let inner = args.dir.join("commitlog");
     let dir = if inner.is_dir() { &inner } else { &args.dir };
-    let found = folder(dir)?;
+    let mut found = folder(dir)?;
+    found.segments.extend(found.odd.iter().filter_map(|(path, _)| set_aside(path)));
+    found.segments.sort_by_key(|segment| segment.start);
     let Some(first) = found.segments.first() else {
         return Err(io::Error::new(io::ErrorKind::NotFound, format!("{}: no files of a commit log", dir.display())));
     };
@@ -50,6 +53,15 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write) -> io::Result<bool> {
         })?;
     }
     Ok(is_sound)
+}
+
+/// What a start has moved out of a log: `rest-of-<file>-from-<offset>`, `damaged-<file>-from-<offset>`.
+fn set_aside(path: &Path) -> Option<Segment> {
+    let name = path.file_name()?.to_str()?;
+    let is_ours = name.starts_with("rest-of-") || name.starts_with("damaged-");
+    let (_, start) = name.rsplit_once("-from-").filter(|_| is_ours)?;
+    let bytes = path.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+    Some(Segment { start: start.parse().ok()?, bytes, path: path.to_path_buf() })
 }
 
 fn line(
