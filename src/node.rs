@@ -191,7 +191,8 @@ impl Node {
                     }
                 })?;
                 lines.extend(lost_topics(&broker));
-                lines.extend(broker.offsets.keep_within(&broker.store));
+                let is_topic = |topic: &str| broker.topics.get(topic).is_some();
+                lines.extend(broker.offsets.keep_within(&broker.store, is_topic));
                 Some(Arc::new(broker))
             }
         };

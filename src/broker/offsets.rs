@@ -83,13 +83,12 @@ impl Offsets {
     /// At start: a group that stands behind the end of a queue, which a power loss or damage has shortened, would pass over
     /// the messages that come in place of those that are gone. It goes on at the end. Java leaves it where it is. Returns a
     /// line for the log.
-    pub fn keep_within(&self, store: &Store) -> Option<String> {
+    pub fn keep_within(&self, store: &Store, is_topic: impl Fn(&str) -> bool) -> Option<String> {
         let mut moved = Vec::new();
-        for (topic, groups) in &mut *self.table() {
+        for (topic, groups) in self.table().iter_mut().filter(|(topic, _)| is_topic(topic)) {
             for (group, queues) in groups {
                 for (queue_id, offset) in queues {
-                    let Some(queue) = store.queue(topic, *queue_id) else { continue };
-                    let max = queue.max() as i64;
+                    let max = store.queue(topic, *queue_id).map_or(0, |queue| queue.max() as i64);
                     if *offset > max {
                         moved.push(format!("{group} in queue {queue_id} of {topic}, {offset} to {max}"));
                         *offset = max;

@@ -544,12 +544,16 @@ impl ConsumeQueue {
         !files.is_gone && end < files.end && end <= self.min() * ENTRY_BYTES
     }
 
-    /// Unlinks the first file when all of its entries lie below `min`.
-    pub(crate) fn remove_file_below_min(&self) -> io::Result<bool> {
+    /// Unlinks the first file when all of its entries lie below `min`, and the next says where the queue goes on, whatever a
+    /// power loss takes: by an entry on the device whose record is there, too. The log is flushed up to `flushed`.
+    pub(crate) fn remove_file_below_min(&self, flushed: u64) -> io::Result<bool> {
         if !self.has_file_below_min() {
             return Ok(false);
         }
-        // What says where the queue goes on must be on the device first.
+        let next = (self.files().first + self.room.file_bytes) / ENTRY_BYTES;
+        if self.slot(next)?.is_none_or(|entry| entry.log_end() > flushed) {
+            return Ok(false);
+        }
         self.sync_files()?;
         let mut files = self.files();
         let (start, dir) = (files.first, self.dir());
@@ -653,6 +657,11 @@ impl ConsumeQueue {
             }
         }
         Ok(None)
+    }
+
+    /// Files that are gone stay gone. The queue's folder is there.
+    pub(crate) fn sync_names(&self) -> io::Result<()> {
+        self.room.disk.sync_dir(&self.dir())
     }
 
     /// An entry points to no record of this queue.

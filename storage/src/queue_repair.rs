@@ -179,8 +179,8 @@ impl<'a> QueueRepair<'a> {
         let last = context(&queue, last_entry(&queue))?;
         let log_end = self.deleted.log_end(&found.topic);
         if log_end > 0 && last.is_none_or(|last| last.log_offset < log_end) {
-            // The store was killed between the note and the removal.
-            return context(&queue, queue.clear());
+            // The store was killed between the note and the removal. The note may go when this start is over.
+            return context(&queue, queue.clear().and_then(|()| queue.sync_names()));
         }
         self.insert(State { last, is_rebuild, stray, ..State::new(queue) });
         Ok(())
@@ -407,7 +407,7 @@ impl<'a> QueueRepair<'a> {
                 context(&queue, state.cut(to, &mut buffer))?;
                 if state.last.is_some_and(|last| last.log_offset < deleted.log_end(&queue.topic)) {
                     // The removal of a deleted topic's queue was lost, and the log has lost its last records.
-                    context(&queue, queue.clear())?;
+                    context(&queue, queue.clear().and_then(|()| queue.sync_names()))?;
                     state.last = None;
                 }
             }

@@ -495,17 +495,17 @@ impl Retention {
             }
         }
         let next_ms = if self.followers.is_empty() { IDLE_MS } else { 1 };
-        next_ms.min(self.shed_turn(keys, now_ms))
+        next_ms.min(self.shed_turn(keys, store.log.flushed(), now_ms))
     }
 
     /// Unlinks one file of one queue.
-    fn shed_turn(&mut self, keys: &RetentionKeys, now_ms: u64) -> u64 {
+    fn shed_turn(&mut self, keys: &RetentionKeys, flushed: u64, now_ms: u64) -> u64 {
         let Some(queue) = self.shedding.last() else { return IDLE_MS };
         let interval_ms = keys.queue_file_interval_ms.max(1);
         if now_ms < self.shed_due_ms && self.shed_due_ms - now_ms <= interval_ms {
             return self.shed_due_ms - now_ms;
         }
-        match queue.remove_file_below_min() {
+        match queue.remove_file_below_min(flushed) {
             Ok(true) => {}
             Ok(false) => {
                 self.shedding.pop();
