@@ -550,11 +550,17 @@ impl ConsumeQueue {
         if !self.has_file_below_min() {
             return Ok(false);
         }
-        let next = (self.files().first + self.room.file_bytes) / ENTRY_BYTES;
+        let next = {
+            let files = self.files();
+            let next = files.first + self.room.file_bytes;
+            if files.unsynced.contains(&next) || files.is_name_unsynced {
+                return Ok(false);
+            }
+            next / ENTRY_BYTES
+        };
         if self.slot(next)?.is_none_or(|entry| entry.log_end() > flushed) {
             return Ok(false);
         }
-        self.sync_files()?;
         let mut files = self.files();
         let (start, dir) = (files.first, self.dir());
         let path = dir.join(file_name(start));

@@ -507,6 +507,10 @@ impl Retention {
         }
         match queue.remove_file_below_min(flushed) {
             Ok(true) => {}
+            Ok(false) if queue.has_file_below_min() => {
+                // Its next file is not on the device yet: the other queues first, and this one again.
+                self.shedding.rotate_right(1);
+            }
             Ok(false) => {
                 self.shedding.pop();
                 return if self.shedding.is_empty() { IDLE_MS } else { 1 };
