@@ -344,7 +344,8 @@ impl BrokerConfig {
 
     /// Whether the next log file is preheated. A mapping must have its pages before records are stored to it.
     fn is_warmed(&self) -> bool {
-        let is_wanted = self.warm_enable || self.commit_log_medium == Medium::Mapped;
+        let is_mapped = self.commit_log_medium == Medium::Mapped && !matches!(self.promise(), Promise::Pool(_));
+        let is_wanted = self.warm_enable || is_mapped;
         is_wanted && self.limits().preheat_enable
     }
 
