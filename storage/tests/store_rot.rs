@@ -226,7 +226,8 @@ fn a_rotten_record_after_a_clean_stop_costs_one_message() {
         ("zeros", |root, at| write_log(root, at, &[0; 60])),
         ("all zeros", |root, at| write_log(root, at, &[0; 99])),
     ];
-    let reasons: [(&str, fn(&Path)); 4] = [
+    type Reason = fn(&Path);
+    let reasons: [(&str, Reason); 4] = [
         ("nothing", |_| ()),
         ("a queue lost", |root| std::fs::remove_dir_all(root.join("consumequeue/T/1")).unwrap()),
         ("all queues lost", |root| std::fs::remove_dir_all(root.join("consumequeue")).unwrap()),
