@@ -499,9 +499,22 @@ impl Opening<'_> {
         state.walked_timestamp = self.found.checkpoint.times().index;
         let mut files = self.files(&mut state.last_name);
         let mut is_changed = false;
+        let item_count: u64 = files.iter().map(|file| u64::from(file.header.next.saturating_sub(1))).sum();
+        if self.found.noted.is_some_and(|noted| item_count < noted.item_count) && !files.is_empty() {
+            self.lines.push(format!("{}: items are missing since the last stop, it is made anew", self.dir.display()));
+            files.drain(..).for_each(|file| self.remove(&file.file.path));
+        }
         let mut at = 0;
         while at < files.len() {
+            let is_last = at + 1 == files.len();
             let is_cut = match self.check(&mut files[at]) {
+                // The next file begins when the one before is full.
+                Ok(Check::Good) if !is_last && !files[at].is_full() => {
+                    let path = files[at].file.path.clone();
+                    self.lines.push(format!("{}: is not full, but files follow", path.display()));
+                    is_changed = true;
+                    true
+                }
                 Ok(Check::Good) => false,
                 Ok(Check::Mended { is_cut }) => {
                     is_changed = true;

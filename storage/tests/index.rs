@@ -334,6 +334,52 @@ fn files_roll_and_stay_in_order() {
     assert_eq!(find_within(&store, "T", "all", 5000, 0, i64::MAX).records.len(), 1001);
 }
 
+/// What is damaged among the full files is missed, and everything is found again.
+#[test]
+fn damaged_full_files_are_made_anew() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 4] = [
+        ("removed", |path| std::fs::remove_file(path).unwrap()),
+        ("header of zeros", |path| {
+            let mut bytes = std::fs::read(path).unwrap();
+            bytes[..40].fill(0);
+            std::fs::write(path, bytes).unwrap();
+        }),
+        ("cut short", |path| std::fs::write(path, vec![1; 100]).unwrap()),
+        ("fewer items", |path| {
+            let mut bytes = std::fs::read(path).unwrap();
+            bytes[36..40].copy_from_slice(&100i32.to_be_bytes());
+            std::fs::write(path, bytes).unwrap();
+        }),
+    ];
+    for (what, damage) in damages {
+        for number in [0, 2] {
+            let temp = tempfile::tempdir().unwrap();
+            let store = open(temp.path());
+            for step in 0..500u64 {
+                put(&store, "T", &format!("KEYS\x01k{step}\x02UNIQ_KEY\x01u{step}"), "b", 1000 + step);
+                if step % 50 == 0 {
+                    settle(&store, 1000 + step);
+                }
+            }
+            settle(&store, 5000);
+            store.close(1).unwrap();
+            drop(store);
+            damage(&files(temp.path())[number]);
+            for start in 0..2 {
+                let (store, told) = open_told(temp.path());
+                assert!(start > 0 || told.contains("anew") || told.contains("but files follow"), "{what}: {told}");
+                settle(&store, 6000);
+                for step in 0..500 {
+                    let found = offsets(&find(&store, "T", &format!("k{step}")));
+                    assert_eq!(found.len(), 1, "{what} {number}, start {start}, k{step}: {told}");
+                }
+                store.close(1).unwrap();
+            }
+        }
+    }
+}
+
 /// Whatever was filed when, a start after a kill makes the index that one without a kill has.
 #[test]
 fn a_kill_loses_and_doubles_nothing() {
