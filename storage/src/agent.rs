@@ -38,6 +38,8 @@ const PAGE_BYTES: u64 = 4096;
 const ROUND_LOG_BYTES: u64 = 256 << 20;
 const ROUND_EARLY_MS: u64 = 2000;
 
+/// Between two notes of how far the log is flushed.
+const LOG_TIME_MS: u64 = 1000;
 /// How often it is said that no log file can be made ahead.
 const AHEAD_TOLD_MS: u64 = 10_000;
 
@@ -209,6 +211,8 @@ pub(crate) struct FileAgent {
     last_round_log: u64,
     warm_due_ms: u64,
     ahead_told_ms: u64,
+    noted_ms: u64,
+    noted_log_time: u64,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
@@ -243,6 +247,8 @@ impl FileAgent {
             last_round_log: 0,
             warm_due_ms: 0,
             ahead_told_ms: 0,
+            noted_ms: 0,
+            noted_log_time: 0,
             is_sync_failed: false,
             is_index_failing: false,
             queues_synced: 0,
@@ -258,6 +264,7 @@ impl FileAgent {
             self.ahead_turn(store, now_ms),
             FileAgent::remove_discarded(store),
             FileAgent::note_wrong_queues(store),
+            self.note_log_time(store, now_ms),
             self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
             self.round_turn(store, now_ms),
@@ -501,6 +508,24 @@ impl FileAgent {
             tracing::warn!(path = %dir.display(), error = %e, "can not be removed now, the next start will try again");
         }
         1
+    }
+
+    /// So that a start after a kill knows which records were on the device, and damage among them from a torn tail. A round
+    /// says it a minute later.
+    fn note_log_time(&mut self, store: &Store, now_ms: u64) -> u64 {
+        let time = store.checkpoint.times().log;
+        if time <= self.noted_log_time {
+            return IDLE_MS;
+        }
+        let left = left_ms(now_ms, self.noted_ms, LOG_TIME_MS);
+        if left > 0 {
+            return left;
+        }
+        (self.noted_ms, self.noted_log_time) = (now_ms, time);
+        if let Err(e) = store.checkpoint.note_log() {
+            tracing::warn!(error = %e, "the checkpoint can not be written");
+        }
+        IDLE_MS
     }
 
     fn note_wrong_queues(store: &Store) -> u64 {

@@ -81,6 +81,11 @@ impl Checkpoint {
         self.lock().index = store_timestamp;
     }
 
+    /// The log's time alone, and not synced: a process that is killed leaves it behind, and it is true whenever it arrives.
+    pub fn note_log(&self) -> io::Result<()> {
+        self.file.write_at(0, &self.times().log.to_be_bytes())
+    }
+
     /// No record is newer: a time beyond it would cover records that are yet to come.
     pub fn limit(&self, store_timestamp: u64) {
         let mut times = self.lock();

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{bodies, check_all, entries, open, open_told, send};
+use common::{bodies, check_all, config, entries, open, open_told, send};
+use ringmq_storage::flush::Promise;
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::decode::Record;
-use ringmq_storage::store::Store;
+use ringmq_storage::store::{Store, StoreConfig};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -296,6 +297,26 @@ fn after_a_crash_what_the_checkpoint_covers_is_no_tail() {
         let aside = root.join(format!("commitlog-set-aside-{}", rotten.log_offset));
         assert_eq!(std::fs::read_dir(aside).unwrap().count(), 1);
     }
+}
+
+/// With SYNC_FLUSH and a kill, what was answered some seconds before is known to be on the device, without any round.
+#[test]
+fn after_a_kill_answered_records_are_no_tail() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let config = StoreConfig { promise: Promise::Sync, ..config(&root) };
+    let store = Store::open(config.clone(), 1000).unwrap().0;
+    for number in 0..60u64 {
+        send(&store, "T", 0, short(number as usize).as_bytes(), 10_000 + 100 * number);
+        store.flush_turn(10_000 + 100 * number);
+        store.files_turn(10_000 + 100 * number);
+    }
+    let rotten = entries(&store.queue("T", 0).unwrap())[10];
+    drop(store);
+    write_log(&root, rotten.log_offset + 90, b"?");
+    let (store, report) = Store::open(config, 1000).unwrap();
+    let queue = store.queue("T", 0).unwrap();
+    assert_eq!(queue.max(), 60, "{:?}", report.lines);
 }
 
 /// Nothing that the walk after a crash reads belongs to the queue: what its files lack must be missed all the same.
