@@ -150,7 +150,9 @@ pub fn send(
         created = make_topic(broker, &header, now)?;
     }
     let Some(topic) = scratch.topics.get(broker, header.topic) else {
-        return created.map(|version| Sent::Wait { version }).ok_or_else(|| topic_missing(header.topic));
+        // Another shard may have taken it away this moment.
+        let version = created.or_else(|| broker.topics.going(header.topic));
+        return version.map(|version| Sent::Wait { version }).ok_or_else(|| topic_missing(header.topic));
     };
     let config = Arc::clone(&topic.config);
     if !broker.is_writable() && config.order {
@@ -321,7 +323,11 @@ fn make_topic(broker: &Broker, header: &SendHeader<'_>, now: Now) -> Result<Opti
         }
         made => made,
     };
-    made.map(|(_, version)| version).ok_or_else(|| topic_missing(header.topic))
+    match made {
+        Some((_, version)) => Ok(version),
+        // Its deletion may have begun since it was asked about above.
+        None => broker.topics.going(header.topic).map(Some).ok_or_else(|| topic_missing(header.topic)),
+    }
 }
 
 fn group_config(
