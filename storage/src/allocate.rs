@@ -173,17 +173,20 @@ mod tests {
     use super::*;
     use crate::disk::RealDisk;
     use crate::flush::Medium;
+    use std::path::Path;
+
+    /// With the files from 0 on, as many as are wanted.
+    fn fill(ahead: &FilesAhead, dir: &Path) {
+        let make = |start| MappedFile::create_nameless(&RealDisk, dir, dir, start, 4096, Medium::Write).map(Arc::new);
+        ahead.make(None, 0, make, |start, _| AppendError::NoFileYet { start }).unwrap();
+    }
 
     #[test]
     fn an_append_takes_nothing_away_while_the_next_file_is_being_preheated() {
         let dir = tempfile::tempdir().unwrap();
         let ahead = FilesAhead::default();
-        let make = |start| {
-            MappedFile::create_nameless(&RealDisk, dir.path(), dir.path(), start, 4096, Medium::Write).map(Arc::new)
-        };
-        let failure = |start, _: &io::Error| AppendError::NoFileYet { start };
         ahead.set_agent();
-        ahead.make(None, 0, make, failure).unwrap();
+        fill(&ahead, dir.path());
         ahead.with_first(|first| {
             assert_eq!(first.start, 0);
             assert!(matches!(ahead.take(0), Taken::Error(AppendError::NoFileYet { start: 0 })));
@@ -198,10 +201,7 @@ mod tests {
     fn what_an_append_has_made_itself_is_of_no_use_any_more() {
         let dir = tempfile::tempdir().unwrap();
         let ahead = FilesAhead::default();
-        let make = |start| {
-            MappedFile::create_nameless(&RealDisk, dir.path(), dir.path(), start, 4096, Medium::Write).map(Arc::new)
-        };
-        ahead.make(None, 0, make, |start, _| AppendError::NoFileYet { start }).unwrap();
+        fill(&ahead, dir.path());
         assert!(matches!(ahead.take(4096), Taken::File(file) if file.start == 4096));
         assert!(matches!(ahead.take(0), Taken::None));
     }

@@ -47,6 +47,9 @@ pub struct Entry {
     pub tags_code: i64,
 }
 
+/// Light queues are topics with this prefix: of single queues, fed by what a record names beside its own topic (5.x).
+pub const LMQ_PREFIX: &str = "%LMQ%";
+
 impl Entry {
     /// What Java puts into the slots before a queue's first entry when that is not number 0. It points to nothing.
     pub(crate) const FILLER: Entry = Entry { log_offset: 0, record_bytes: 0x7FFF_FFFF, tags_code: 0 };
@@ -588,14 +591,30 @@ impl Drop for ConsumeQueue {
     }
 }
 
+/// What loading has found, beside the entries.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// What is wrong: the queue ends before that and has to be rebuilt.
+    pub damage: Option<String>,
+    /// Lowest log offset of what was taken away behind the queue's end; 0 when that is no entry, or no file has any.
+    pub stray: Option<u64>,
+}
+
+impl Loaded {
+    fn see_stray(&mut self, stray: Option<u64>) {
+        self.stray = [self.stray, stray].into_iter().flatten().min();
+    }
+}
+
 /// Recovery's side: one thread, nobody else has the queue yet.
 impl ConsumeQueue {
     /// Takes over the files that begin at `starts` (byte offsets, neighbours, all of full length). The queue ends before
     /// the first slot of the last file that holds no valid entry; what lies behind it is zeroed, files without any entry
-    /// are removed. `Some` says what is wrong: the queue then ends before that and has to be rebuilt.
-    pub(crate) fn load(&self, starts: &[u64]) -> io::Result<Option<String>> {
+    /// are removed.
+    pub(crate) fn load(&self, starts: &[u64]) -> io::Result<Loaded> {
+        let mut loaded = Loaded::default();
         let (Some(first), Some(last)) = (starts.first(), starts.last()) else {
-            return Ok(None);
+            return Ok(loaded);
         };
         {
             let mut files = self.files();
@@ -605,6 +624,7 @@ impl ConsumeQueue {
         let mut end = *first / ENTRY_BYTES;
         for (index, start) in starts.iter().enumerate().rev() {
             let count = self.valid_count(*start)?;
+            loaded.see_stray(self.stray(*start, count)?);
             if count == 0 {
                 continue;
             }
@@ -621,48 +641,34 @@ impl ConsumeQueue {
                 if end * ENTRY_BYTES == *first {
                     self.clear()?;
                 }
-                return Ok(Some(format!(
-                    "{} has {count} entries and then something else, but files follow",
-                    path.display()
-                )));
+                loaded.damage =
+                    Some(format!("{} has {count} entries and then something else, but files follow", path.display()));
+                return Ok(loaded);
             }
             break;
+        }
+        if end * ENTRY_BYTES == *first {
+            loaded.stray = Some(0);
         }
         self.cut_files(end * ENTRY_BYTES)?;
         self.place_at(first / ENTRY_BYTES, end);
         if end * ENTRY_BYTES == *first || self.entry(end - 1)?.is_some_and(|entry| entry.is_filler()) {
             self.clear()?;
         }
-        Ok(None)
+        Ok(loaded)
     }
 
-    /// Before `load`: what it will take away behind the queue's end, by the lowest log offset that stands there. `None` when
-    /// there are zeros, 0 when something stands there that is no entry, or when no file has one.
-    pub(crate) fn stray(&self, starts: &[u64]) -> io::Result<Option<u64>> {
-        let mut lowest: Option<u64> = None;
-        for (index, start) in starts.iter().enumerate().rev() {
-            let count = self.valid_count(*start)?;
-            let file = self.file(*start)?;
-            let from = count * ENTRY_BYTES;
-            let end =
-                file.data_end(from, self.room.file_bytes)?.next_multiple_of(ENTRY_BYTES).min(self.room.file_bytes);
-            let mut bytes = vec![0; end.saturating_sub(from) as usize];
-            file.read_at(from, &mut bytes)?;
-            let (slots, _) = bytes.as_chunks();
-            for entry in
-                slots.iter().map(Entry::decode).filter(|entry| *entry != Entry::decode(&[0; ENTRY_BYTES as usize]))
-            {
-                let log_offset = if entry.is_valid() { entry.log_offset } else { 0 };
-                lowest = Some(lowest.map_or(log_offset, |lowest| lowest.min(log_offset)));
-            }
-            if count > 0 {
-                return Ok(lowest);
-            }
-            if index == 0 {
-                return Ok(Some(0));
-            }
-        }
-        Ok(None)
+    /// What stands in a file behind its first `count` entries, by the lowest log offset there: `None` when there are zeros, 0
+    /// when something is no entry.
+    fn stray(&self, start: u64, count: u64) -> io::Result<Option<u64>> {
+        let file = self.file(start)?;
+        let from = count * ENTRY_BYTES;
+        let end = file.data_end(from, self.room.file_bytes)?.next_multiple_of(ENTRY_BYTES).min(self.room.file_bytes);
+        let mut bytes = vec![0; (end - from) as usize];
+        file.read_at(from, &mut bytes)?;
+        let (slots, _) = bytes.as_chunks();
+        let written = slots.iter().filter(|slot| **slot != [0; ENTRY_BYTES as usize]).map(Entry::decode);
+        Ok(written.map(|entry| if entry.is_valid() { entry.log_offset } else { 0 }).min())
     }
 
     /// Files that are gone stay gone. The queue's folder is there.

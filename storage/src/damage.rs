@@ -52,12 +52,14 @@ pub(crate) fn next_record(files: &[Arc<MappedFile>], end: u64) -> io::Result<Opt
     Ok(None)
 }
 
+/// Whether a record of its place starts at `position` of the file. Its CRC is not asked.
+pub(crate) fn is_record(file: &MappedFile, position: u64) -> bool {
+    let bytes = file.unchecked_by_written(position..file.bytes);
+    matches!(check(bytes, Some(file.start + position), false), Ok(Checked::Record(_)))
+}
+
 /// Whether records follow `end` in their order: somebody has written behind what was noted as the end.
 pub(crate) fn goes_on(files: &[Arc<MappedFile>], end: u64) -> bool {
-    let is_record = |file: &Arc<MappedFile>, position: u64| {
-        let bytes = file.unchecked_by_written(position..file.bytes);
-        matches!(check(bytes, Some(file.start + position), false), Ok(Checked::Record(_)))
-    };
     let next = files.iter().find(|file| file.start >= end);
     find(files, end).is_some_and(|file| is_record(file, end - file.start))
         || next.is_some_and(|next| is_record(next, 0))

@@ -24,19 +24,15 @@ impl DeletedTopics {
     pub fn load(disk: &dyn Disk, path: PathBuf) -> io::Result<DeletedTopics> {
         let text = disk.read(&path)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let parse = |line: &str| {
-            let (log_end, topic) = line.split_once(' ')?;
-            let topic = match topic.split_once(' ') {
-                None => topic,
-                Some((topic, crc)) if crc == checksum(log_end, topic) => topic,
-                Some(_) => {
+        let mut log_ends = BTreeMap::new();
+        for line in text.lines() {
+            match parse_line(line) {
+                Some((log_end, topic)) => _ = log_ends.insert(topic.to_owned(), log_end),
+                None => {
                     tracing::error!(path = %path.display(), line, "the line is damaged, a deleted topic may come back");
-                    return None;
                 }
-            };
-            Some((topic.to_owned(), log_end.parse().ok()?))
-        };
-        let log_ends = text.lines().filter_map(parse).collect();
+            }
+        }
         Ok(DeletedTopics { path, log_ends })
     }
 
@@ -69,6 +65,16 @@ impl DeletedTopics {
         let text: String = self.log_ends.iter().map(|(topic, log_end)| line(*log_end, topic)).collect();
         disk.replace(&self.path, text.as_bytes())
     }
+}
+
+/// Log end and topic of a line; `None` when it is none, or not as it was written.
+pub fn parse_line(line: &str) -> Option<(u64, &str)> {
+    let (log_end, rest) = line.split_once(' ')?;
+    let topic = match rest.split_once(' ') {
+        None => rest,
+        Some((topic, crc)) => Some(topic).filter(|topic| crc == checksum(log_end, topic))?,
+    };
+    Some((log_end.parse().ok()?, topic))
 }
 
 fn checksum(log_end: &str, topic: &str) -> String {

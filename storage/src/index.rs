@@ -242,8 +242,7 @@ impl Index {
 
     pub fn end(&self) -> IndexEnd {
         let state = self.lock();
-        let items = |header: &Header| u64::from(header.next - 1);
-        let item_count = state.headers().map(items).sum();
+        let item_count = state.headers().map(Header::item_count).sum();
         IndexEnd { built: self.built.load(Ordering::Relaxed), item_count }
     }
 
@@ -499,7 +498,7 @@ impl Opening<'_> {
         state.walked_timestamp = self.found.checkpoint.times().index;
         let mut files = self.files(&mut state.last_name);
         let mut is_changed = false;
-        let item_count: u64 = files.iter().map(|file| u64::from(file.header.next.saturating_sub(1))).sum();
+        let item_count: u64 = files.iter().map(|file| file.header.item_count()).sum();
         if self.found.noted.is_some_and(|noted| item_count < noted.item_count) && !files.is_empty() {
             self.lines.push(format!("{}: items are missing since the last stop, it is made anew", self.dir.display()));
             files.drain(..).for_each(|file| self.remove(&file.file.path));
@@ -655,7 +654,7 @@ impl Opening<'_> {
         let log = self.found.log;
         let log_end = log.written();
         let last = files.iter().rev().map(|file| file.header).find(|header| !header.is_empty());
-        let item_count: u64 = files.iter().map(|file| u64::from(file.header.next - 1)).sum();
+        let item_count: u64 = files.iter().map(|file| file.header.item_count()).sum();
         if let Some(header) = last {
             state.walked_timestamp = state.walked_timestamp.max(header.end_timestamp as u64);
             state.position = header.end_log_offset.max(log.min()).min(log_end);

@@ -116,6 +116,10 @@ impl Header {
         self.next <= 1
     }
 
+    pub(crate) fn item_count(&self) -> u64 {
+        u64::from(self.next.saturating_sub(1))
+    }
+
     /// Whether it can be the header of a file of this shape.
     pub(crate) fn is_plausible(&self, shape: Shape) -> bool {
         self.next <= shape.item_count.max(1)

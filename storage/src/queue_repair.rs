@@ -18,7 +18,7 @@
 
 use crate::clean_stop::Tally;
 use crate::commit_log::find;
-use crate::consume_queue::{ConsumeQueue, Entry, QueueRoom, is_folder_name};
+use crate::consume_queue::{ConsumeQueue, Entry, LMQ_PREFIX, Loaded, QueueRoom, is_folder_name};
 use crate::deleted_topics::DeletedTopics;
 use crate::ext;
 use crate::mapped_file::MappedFile;
@@ -42,7 +42,6 @@ const WINDOW_COUNT: usize = 64;
 const SYNC_COUNT_EACH_BY_ITSELF: usize = 32;
 /// A gap is closed by so many entries at most; a wider one is a number gone wrong, the queue then starts behind it.
 const GAP_COUNT_MAX: u64 = 100_000;
-pub(crate) const LMQ_PREFIX: &str = "%LMQ%";
 const RETRY_PREFIX: &[u8] = b"%RETRY%";
 const MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
 const MULTI_QUEUE_OFFSET: &str = "INNER_MULTI_QUEUE_OFFSET";
@@ -62,9 +61,9 @@ pub(crate) struct QueueRepair<'a> {
     files: &'a [Arc<MappedFile>],
     log_min: u64,
     queues: HashMap<Box<str>, HashMap<i32, State>>,
-    /// Some queue is fed by INNER_MULTI_DISPATCH.
     /// Of the delay levels: entries of the schedule topic hold the time of delivery.
     delays_ms: &'a [i64],
+    /// Some queue is fed by INNER_MULTI_DISPATCH.
     has_lmq: bool,
     /// What is walked is the whole log: no gap can be closed by reading more of it.
     is_whole: bool,
@@ -156,20 +155,14 @@ impl<'a> QueueRepair<'a> {
 
     fn load_queue(&mut self, found: &QueueFound, lines: &mut Vec<String>) -> Result<()> {
         let queue = Arc::new(ConsumeQueue::new(self.room, &found.topic, found.queue_id));
-        let mut stray = None;
-        let damage = match &found.damage {
+        let is_first_missing = self.log_min == 0 && found.starts.first().is_some_and(|start| *start > 0);
+        let missing = || format!("{}: its first file is missing", queue.dir().display());
+        let Loaded { damage, stray } = match found.damage.clone().or_else(|| is_first_missing.then(missing)) {
             Some(damage) => {
                 context(&queue, queue.remove_files(&found.starts))?;
-                Some(damage.clone())
+                Loaded { damage: Some(damage), stray: None }
             }
-            None if self.log_min == 0 && found.starts.first().is_some_and(|start| *start > 0) => {
-                context(&queue, queue.remove_files(&found.starts))?;
-                Some(format!("{}: its first file is missing", queue.dir().display()))
-            }
-            None => {
-                stray = context(&queue, queue.stray(&found.starts))?;
-                context(&queue, queue.load(&found.starts))?
-            }
+            None => context(&queue, queue.load(&found.starts))?,
         };
         let is_rebuild = damage.is_some();
         if let Some(damage) = damage {
@@ -309,8 +302,10 @@ impl<'a> QueueRepair<'a> {
             return Ok(());
         }
         if is_rebuild {
-            let claims = state.believed(claim);
-            return claims.into_iter().flatten().try_for_each(|claim| self.rebuild_one(topic, queue_id, claim));
+            for claim in state.believed(claim).into_iter().flatten() {
+                state.rebuild_one(self.files, claim, &mut self.counts, &mut self.buffer)?;
+            }
+            return self.relieve();
         }
         let queue = Arc::clone(&state.queue);
         match context(&queue, state.judge(self.files, claim, self.is_whole, &mut self.buffer))? {
@@ -334,54 +329,35 @@ impl<'a> QueueRepair<'a> {
                 state.is_rebuild = true;
                 Ok(())
             }
-            Verdict::Append => self.append(topic, queue_id, claim),
+            Verdict::Append => {
+                state.append(claim, &mut self.counts);
+                self.relieve()
+            }
         }
-    }
-
-    fn state(&mut self, topic: &str, queue_id: i32) -> &mut State {
-        self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id)).expect("the queue is known")
-    }
-
-    fn rebuild_one(&mut self, topic: &str, queue_id: i32, claim: Claim) -> Result<()> {
-        let files = self.files;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let state = self.state(topic, queue_id);
-        let queue = Arc::clone(&state.queue);
-        let has_room = context(&queue, state.make_room(files, claim, &mut buffer))?;
-        self.buffer = buffer;
-        if has_room { self.append(topic, queue_id, claim) } else { Ok(()) }
     }
 
     /// After the reading of the whole log: what was left to be told by a next record that never came.
     pub fn end_rebuild(&mut self) -> Result<()> {
-        let held: Vec<(Box<str>, i32, Claim)> = self
-            .states_in_order()
-            .filter_map(|state| Some((state.queue.topic.clone(), state.queue.queue_id, state.held.take()?)))
-            .collect();
-        for (topic, queue_id, claim) in held {
-            let state = self.state(&topic, queue_id);
+        let files = self.files;
+        let (mut counts, mut buffer) = (std::mem::take(&mut self.counts), std::mem::take(&mut self.buffer));
+        for state in self.states_in_order() {
+            let Some(claim) = state.held.take() else { continue };
             let (q, max) = (claim.queue_offset, state.queue.max());
             // One that goes back is right when the queue ended with it before, or when nobody knows.
             let is_believed = if q < max { state.max_before <= q + 1 } else { q - max <= GAP_COUNT_MAX };
             if is_believed {
-                self.rebuild_one(&topic, queue_id, claim)?;
+                state.rebuild_one(files, claim, &mut counts, &mut buffer)?;
             } else {
                 state.disbelieve(&claim);
             }
         }
+        (self.counts, self.buffer) = (counts, buffer);
         Ok(())
     }
 
-    fn append(&mut self, topic: &str, queue_id: i32, claim: Claim) -> Result<()> {
-        let state = self.state(topic, queue_id);
-        let closed = claim.queue_offset - state.queue.max();
-        state.append(claim);
-        self.counts.closed += closed;
-        self.counts.appended += 1;
-        if self.room.pending.load(Ordering::Relaxed) > PENDING_COUNT_MAX {
-            self.file_tails()?;
-        }
-        Ok(())
+    /// Not too much of it in memory.
+    fn relieve(&mut self) -> Result<()> {
+        if self.room.pending.load(Ordering::Relaxed) > PENDING_COUNT_MAX { self.file_tails() } else { Ok(()) }
     }
 
     fn file_tails(&mut self) -> Result<()> {
@@ -595,8 +571,22 @@ impl State {
         Ok(true)
     }
 
+    fn rebuild_one(
+        &mut self,
+        files: &[Arc<MappedFile>],
+        claim: Claim,
+        counts: &mut Counts,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        let queue = Arc::clone(&self.queue);
+        if context(&queue, self.make_room(files, claim, buffer))? {
+            self.append(claim, counts);
+        }
+        Ok(())
+    }
+
     /// Slots up to the claim's point to its record, too.
-    fn append(&mut self, claim: Claim) {
+    fn append(&mut self, claim: Claim, counts: &mut Counts) {
         let from = self.queue.max();
         assert!(from <= claim.queue_offset);
         self.queue.append((from..=claim.queue_offset).map(|queue_offset| (queue_offset, claim.entry)));
@@ -604,6 +594,8 @@ impl State {
         self.queue.publish(claim.queue_offset + 1);
         self.last = Some(claim.entry);
         self.is_changed = true;
+        counts.closed += claim.queue_offset - from;
+        counts.appended += 1;
     }
 
     fn cut(&mut self, to: u64, buffer: &mut Vec<u8>) -> io::Result<()> {

@@ -7,7 +7,7 @@
 //!                 clean:  S = the start of the last file when log and queues are as noted (clean_stop.rs),
 //!                             else of the last three, as 4.9.7
 //!                 crash:  S = the last file whose first record the checkpoint covers
-//!               a record whose entry is missing gets it
+//!               a record whose entry is missing gets it; damage that is no torn tail is filled and passed (damage.rs)
 //! 4 cut         entries beyond E go, files beyond E go, the rest of E's file is zeroed
 //! 5 rebuild     queues that do not agree with their records: the whole log is read for them (queue_repair.rs)
 //! ```
@@ -391,8 +391,8 @@ impl Ahead {
     }
 }
 
-/// Reads the records of these files from `from` on up to the end of the log, each with its CRC unless `is_checked` says of the record that
-/// ends there that somebody has looked.
+/// Reads the records of these files from `from` on up to the end of the log, each with its CRC unless `is_checked` says of
+/// the record that ends there that somebody has looked.
 fn read_records<E>(
     files: &[Arc<MappedFile>],
     from: u64,
@@ -472,8 +472,8 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
 
 /// Removes the files behind `end` and zeroes the rest of the file that holds it. Files that begin with a record of theirs
 /// are no torn tail, something before them is damaged: they and the rest of the file that holds `end` are moved out of the
-/// log and kept, beside its folder (a Java broker does not start with anything else in it). So is the rest when a clean
-/// stop has left more than there is (`is_damaged`).
+/// log and kept, beside its folder (a Java broker does not start with anything else in it). So is the rest when whole records
+/// are in it, or a clean stop has left more than there is (`is_damaged`).
 fn cut_log(
     disk: &dyn Disk,
     files: &mut Vec<Arc<MappedFile>>,
@@ -481,12 +481,9 @@ fn cut_log(
     is_damaged: bool,
     lines: &mut Vec<String>,
 ) -> Result<(), OpenError> {
-    let is_whole = |file: &Arc<MappedFile>| {
-        let bytes = file.unchecked_by_written(0..file.bytes);
-        matches!(check(bytes, Some(file.start), false), Ok(Checked::Record(_)))
-    };
     // Always the last file first: a crash in between must not leave a hole in the row.
-    let kept = files.iter().rposition(|file| file.start > end && is_whole(file)).map_or(0, |index| index + 1);
+    let kept =
+        files.iter().rposition(|file| file.start > end && damage::is_record(file, 0)).map_or(0, |index| index + 1);
     while files.len() > kept
         && let Some(file) = files.pop_if(|file| file.start > end)
     {

@@ -3,6 +3,7 @@
 use crate::files::{failed, list};
 use crate::report::Report;
 use ringmq_net::protocol::fastjson;
+use ringmq_storage::deleted_topics::parse_line;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -88,18 +89,13 @@ pub fn deleted_topics(root: &Path, report: &mut Report<'_>) -> io::Result<HashMa
     let mut ends = HashMap::new();
     let mut position = 0;
     for line in String::from_utf8_lossy(&text).lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let is_right = |end: &str, topic: &str, crc: &str| {
-            crc == format!("{:08x}", crc32fast::hash(format!("{end} {topic}").as_bytes()))
-        };
-        match (words.first().map(|end| end.parse()), &words[..]) {
-            (Some(Ok(end)), [_, topic]) => {
-                ends.insert((*topic).to_owned(), end);
+        match parse_line(line) {
+            Some((end, topic)) => {
+                ends.insert(topic.to_owned(), end);
             }
-            (Some(Ok(end)), [text, topic, crc]) if is_right(text, topic, crc) => {
-                ends.insert((*topic).to_owned(), end);
+            None => {
+                report.finding("deleted-topics", &path, position, "no line of a log offset, a topic and their CRC")?
             }
-            _ => report.finding("deleted-topics", &path, position, "no line of a log offset, a topic and their CRC")?,
         }
         position += line.len() as u64 + 1;
     }
