@@ -626,19 +626,16 @@ impl BrokerShard {
             },
             _ if reply::is_reply(command.code) && !broker.config.reply_store_enable => {
                 // Checked like any send, and not stored.
-                let mut unstored = AppendBatch::default();
-                match send(broker, &mut self.send, command, peer, now, &mut unstored) {
-                    Ok(Sent::Pushed { .. }) => match reply::push(broker, command, peer, now) {
-                        Ok(pushed) => {
-                            let place = ReplyPlace::unstored(&pushed, is_oneway);
-                            let channel = Channel { shard: self.index, conn };
-                            let asker = Asker { channel, reply, purpose: Purpose::Reply(Box::new(place)) };
-                            self.replies.push((asker, Box::new(pushed)));
-                            Ok(None)
-                        }
-                        Err(refusal) => Err(Err(refusal)),
-                    },
-                    Ok(Sent::Wait { version }) => Err(Ok(version)),
+                let sent = send(broker, &mut self.send, command, peer, now, &mut AppendBatch::default());
+                match sent.and_then(|sent| Ok((sent, reply::push(broker, command, peer, now)?))) {
+                    Ok((Sent::Pushed { .. }, pushed)) => {
+                        let place = ReplyPlace::unstored(&pushed, is_oneway);
+                        let channel = Channel { shard: self.index, conn };
+                        let asker = Asker { channel, reply, purpose: Purpose::Reply(Box::new(place)) };
+                        self.replies.push((asker, Box::new(pushed)));
+                        Ok(None)
+                    }
+                    Ok((Sent::Wait { version }, _)) => Err(Ok(version)),
                     Err(refusal) => Err(Err(refusal)),
                 }
             }

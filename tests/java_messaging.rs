@@ -3,7 +3,7 @@
 mod support;
 
 use std::time::Duration;
-use support::wire::{Ask, Wire, create_topic, pull_and_wait, send};
+use support::wire::{Ask, Wire, create_topic, producer_heartbeat, pull_and_wait, send};
 use support::{Client, Cluster, Java, Maker};
 
 #[test]
@@ -164,10 +164,7 @@ fn what_waits(java: Java, by_kill: bool) {
         cluster.hand_over(second);
         cluster.start_again();
         let mut wire = Wire::to(cluster.broker_address());
-        let body = serde_json::json!({
-            "clientID": "p", "consumerDataSet": [], "producerDataSet": [{ "groupName": "g" }],
-        });
-        wire.ask(&Ask::new(34).body(body.to_string())).ok();
+        wire.ask(&producer_heartbeat("p", "g")).ok();
         // Only the open one is asked about.
         let question = wire.next(Duration::from_secs(60)).expect("a question");
         assert_eq!(question.code, 39, "{question:?}");

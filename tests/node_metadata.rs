@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::wire::{
-    Ask, Wire, create_topic, delete_topic, max_offset, min_offset, pull, pull_and_wait, query_offset, send,
-    update_offset,
+    Ask, Wire, create_topic, delete_topic, max_offset, min_offset, producer_heartbeat, pull, pull_and_wait,
+    query_offset, send, update_offset,
 };
 use support::{Cluster, Process, await_that, free_ports, is_full, port_of};
 
@@ -647,10 +647,7 @@ fn an_operator_sees_how_far_back_a_group_is() {
         assert!(text.contains("\"g\":[") && text.contains("\"totalDiff\":0"), "{text}");
     }
     assert_eq!(wire.ask(&Ask::new(317)).code, 29);
-    let body = serde_json::json!({
-        "clientID": "asker", "consumerDataSet": [], "producerDataSet": [{ "groupName": "askers" }],
-    });
-    wire.ask(&Ask::new(34).body(body.to_string())).ok();
+    wire.ask(&producer_heartbeat("asker", "askers")).ok();
     let text = String::from_utf8(wire.ask(&Ask::new(328)).ok().body).unwrap();
     assert!(text.contains("\"askers\":[{\"clientId\":\"asker\""), "{text}");
 }

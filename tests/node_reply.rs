@@ -4,7 +4,9 @@ mod support;
 
 use std::time::Duration;
 use support::Cluster;
-use support::wire::{Ask, Told, Wire, create_topic, heartbeat, max_offset, query_offset, send, update_offset};
+use support::wire::{
+    Ask, Told, Wire, create_topic, heartbeat, max_offset, producer_heartbeat, query_offset, send, update_offset,
+};
 
 const CONFIG: [(&str, &str); 2] = [("mappedFileSizeCommitLog", "67108864"), ("ringmq.shards", "2")];
 const REPLIES: &str = "DefaultCluster_REPLY_TOPIC";
@@ -20,10 +22,7 @@ fn a_reply_reaches_its_client_and_is_stored() {
     let Some(cluster) = Cluster::start_with("reply-way", &CONFIG) else { return };
     let mut asker = Wire::to(cluster.broker_address());
     let mut answerer = Wire::to(cluster.broker_address());
-    let body = serde_json::json!({
-        "clientID": "asker", "consumerDataSet": [], "producerDataSet": [{ "groupName": "askers" }],
-    });
-    asker.ask(&Ask::new(34).body(body.to_string())).ok();
+    asker.ask(&producer_heartbeat("asker", "askers")).ok();
     for (index, code) in [(0, 0), (1, 1)] {
         let id = answerer.send(&reply(Some("asker")));
         let told = asker.next(Duration::from_secs(10)).expect("the reply");
@@ -62,10 +61,7 @@ fn a_reply_that_is_not_stored_reaches_its_client_all_the_same() {
     let Some(cluster) = Cluster::start_with("reply-unstored", &config) else { return };
     let mut asker = Wire::to(cluster.broker_address());
     let mut answerer = Wire::to(cluster.broker_address());
-    let body = serde_json::json!({
-        "clientID": "asker", "consumerDataSet": [], "producerDataSet": [{ "groupName": "askers" }],
-    });
-    asker.ask(&Ask::new(34).body(body.to_string())).ok();
+    asker.ask(&producer_heartbeat("asker", "askers")).ok();
     for code in [0, 1] {
         let id = answerer.send(&reply(Some("asker")));
         let told = asker.next(Duration::from_secs(10)).expect("the reply");

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 use support::Cluster;
-use support::wire::{Ask, Message, Told, Wire, create_topic, max_offset, pull, send};
+use support::wire::{Ask, Message, Told, Wire, create_topic, max_offset, producer_heartbeat, pull, send};
 
 const HALF: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 const OP: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
@@ -64,10 +64,7 @@ fn at(wire: &mut Wire, topic: &str, queue_id: i32, offset: i64) -> Message {
 }
 
 fn producer(wire: &mut Wire, group: &str) {
-    let body = serde_json::json!({
-        "clientID": "p", "consumerDataSet": [], "producerDataSet": [{ "groupName": group }],
-    });
-    wire.ask(&Ask::new(34).body(body.to_string())).ok();
+    wire.ask(&producer_heartbeat("p", group)).ok();
 }
 
 #[test]

@@ -260,6 +260,9 @@ pub struct Report {
     pub floor: Vec<Floor>,
     /// Which shape each row has, for its floor.
     pub shapes: Vec<(Workload, Shape)>,
+    /// What must be reached is said of A beside Java's broker, or one at an address that may be it; beside another ringmq, or
+    /// an echo, it means nothing.
+    pub has_goals: bool,
     /// By peer, then by round.
     pub rounds: Vec<Vec<Round>>,
     /// Which configurations were not measured, and of which broker.
@@ -310,6 +313,7 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(&str, &Report)) -> io::
         disk_mib_per_s: Vec::new(),
         floor: Vec::new(),
         shapes: rows.iter().filter_map(|row| Some((*row, row.shape(settings)?))).collect(),
+        has_goals: peers.get(1).is_none_or(|(kind, _)| !matches!(kind, Kind::Ringmq(_) | Kind::Echo)),
         rounds: peers.iter().map(|_| Vec::new()).collect(),
         left_out: left_out(settings, &peers),
         failure: None,

@@ -66,6 +66,12 @@ struct Client {
     seen_ns: u64,
 }
 
+impl Client {
+    fn language_name(&self) -> &'static str {
+        self.language.and_then(language::name).unwrap_or("OTHER")
+    }
+}
+
 struct ConsumerGroup {
     name: Arc<str>,
     consume_type: ConsumeType,
@@ -195,8 +201,7 @@ impl Clients {
 
     /// The connections of an online group.
     pub fn consumers(&self, group: &str) -> Vec<Channel> {
-        let state = self.read();
-        state.consumers.get(group).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
+        self.members(group).into_iter().map(|(channel, ..)| channel).collect()
     }
 
     /// Connection, client id and version of each member of a consumer group.
@@ -213,7 +218,7 @@ impl Clients {
     pub fn producer_table(&self, now: Now) -> ProducerTable {
         let info = |client: &Client| ProducerInfo {
             client_id: client.id.to_string(),
-            language: client.language.and_then(language::name).unwrap_or("OTHER").to_string(),
+            language: client.language_name().to_string(),
             last_update_timestamp: now.wall_ms.saturating_sub(now.mono_ns.saturating_sub(client.seen_ns) / 1_000_000)
                 as i64,
             remote_ip: client.peer.to_string(),
@@ -271,7 +276,7 @@ fn connections<'a>(members: impl Iterator<Item = &'a Client>) -> Vec<Connection>
         .map(|client| Connection {
             client_addr: client.peer.to_string(),
             client_id: client.id.to_string(),
-            language: client.language.and_then(language::name).unwrap_or("OTHER").to_string(),
+            language: client.language_name().to_string(),
             version: client.version,
         })
         .collect()

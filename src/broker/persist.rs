@@ -93,34 +93,20 @@ impl JsonFile {
     }
 
     /// The file anew from its backup; one that was damaged is kept as `.damaged`. So the next damage finds two again.
-    fn mend(&self, backup_path: &Path) -> io::Result<()> {
-        let bytes = fs::read(backup_path)?;
+    fn mend(&self, backup_path: &Path) -> Result<(), PersistError> {
+        let bytes = fs::read(backup_path).map_err(failed("cannot read", backup_path))?;
         match fs::rename(&self.path, self.beside(".damaged")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("cannot move", &self.path)(error)),
+            _ => replace(&self.path, &bytes),
         }
-        let temporary = self.beside(".tmp");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &self.path)
     }
 
     /// Durable when it returns.
     pub fn store(&self, bytes: &[u8]) -> Result<(), PersistError> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
-        fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PersistError {
-            let path = path.to_path_buf();
-            move |source| PersistError::Io { act, path, source }
-        }
         fs::create_dir_all(dir).map_err(failed("cannot create", dir))?;
         for target in [self.beside(".bak"), self.path.clone()] {
-            let mut temporary = target.clone().into_os_string();
-            temporary.push(".tmp");
-            let temporary = PathBuf::from(temporary);
-            let mut file = File::create(&temporary).map_err(failed("cannot write", &temporary))?;
-            file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("cannot write", &temporary))?;
-            fs::rename(&temporary, &target).map_err(failed("cannot replace", &target))?;
+            replace(&target, bytes)?;
         }
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("cannot sync", dir))
     }
@@ -130,6 +116,21 @@ impl JsonFile {
         path.push(suffix);
         PathBuf::from(path)
     }
+}
+
+fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PersistError {
+    let path = path.to_path_buf();
+    move |source| PersistError::Io { act, path, source }
+}
+
+/// By a file beside it, which is synced first.
+fn replace(target: &Path, bytes: &[u8]) -> Result<(), PersistError> {
+    let mut temporary = target.to_path_buf().into_os_string();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let mut file = File::create(&temporary).map_err(failed("cannot write", &temporary))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("cannot write", &temporary))?;
+    fs::rename(&temporary, target).map_err(failed("cannot replace", target))
 }
 
 /// Versions of all metadata together: what changed, what is on disk, what the name servers know. Changes wait for one

@@ -11,9 +11,8 @@ use super::{After, Answer, Broker, Channel, Refusal, Request, check_topic_name, 
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::DeleteTopicHeader;
 use ringmq_net::protocol::writer::Reply;
+use ringmq_storage::consume_queue::LMQ_PREFIX;
 use std::sync::{Mutex, PoisonError};
-
-const LMQ_PREFIX: &str = "%LMQ%";
 
 struct Asked {
     topic: String,

@@ -531,6 +531,14 @@ pub fn heartbeat(client: &str, group: &str, subscriptions: &[(&str, &str, &str, 
     Ask::new(34).body(body.to_string())
 }
 
+/// Of a client that is in a producer group.
+pub fn producer_heartbeat(client: &str, group: &str) -> Ask {
+    let body = serde_json::json!({
+        "clientID": client, "consumerDataSet": [], "producerDataSet": [{ "groupName": group }],
+    });
+    Ask::new(34).body(body.to_string())
+}
+
 /// String.hashCode.
 pub fn java_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))

@@ -333,6 +333,7 @@ mod tests {
             disk_mib_per_s: vec![100.0],
             floor: Vec::new(),
             shapes: Vec::new(),
+            has_goals: true,
             rounds,
             left_out: Vec::new(),
             failure: None,
