@@ -92,13 +92,10 @@ pub(crate) fn fill(
     disk.replace(&dir.join(format!("damaged-{}-from-{end}", file_name(file.start))), &damaged)?;
     disk.sync_dir(log_dir)?;
     if next.log_offset >= file.end() {
-        let left = to - end;
-        if left >= BLANK_BYTES as u64 {
-            file.file.write_at(end - file.start, &blank(left as u32))?;
-        }
-        let zeros_from = end - file.start + BLANK_BYTES as u64;
-        if zeros_from < file.bytes {
-            file.file.zero(zeros_from, file.bytes)?;
+        // Too little for a blank is left as zeros: the walk knows.
+        file.file.zero(end - file.start, file.bytes)?;
+        if to - end >= BLANK_BYTES as u64 {
+            file.file.write_at(end - file.start, &blank((to - end) as u32))?;
         }
         return Ok(dir);
     }
@@ -141,6 +138,26 @@ fn filler(log_offset: u64, bytes: u64, store_timestamp: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::RealDisk;
+
+    /// Or the walk would come back to the same place for ever.
+    #[test]
+    fn a_walk_can_leave_a_file_whose_end_was_filled() {
+        let dir = tempfile::tempdir().unwrap();
+        let log_dir = dir.path().join("commitlog");
+        std::fs::create_dir(&log_dir).unwrap();
+        for left in [1, 7, 8, 9, 500] {
+            let _ = std::fs::remove_file(log_dir.join(file_name(0)));
+            let file = MappedFile::create(&RealDisk, &log_dir, dir.path(), 0, 4096).unwrap();
+            file.file.write_at(4096 - left, &vec![0x55; left as usize]).unwrap();
+            let next = Next { log_offset: 4096, store_timestamp: 5 };
+            fill(&RealDisk, &[Arc::new(file)], 4096 - left, next, 5).unwrap();
+            let bytes = std::fs::read(log_dir.join(file_name(0))).unwrap();
+            let end = check(&bytes[4096 - left as usize..], Some(4096 - left), true).unwrap();
+            assert!(matches!(end, Checked::Blank { .. }) == (left >= 8), "{left}: {end:?}");
+            assert!(matches!(end, Checked::End) == (left < 8), "{left}: {end:?}");
+        }
+    }
 
     #[test]
     fn a_filler_has_any_length_that_a_record_can_have() {

@@ -335,6 +335,30 @@ fn a_file_stays_mapped_for_who_reads_from_it() {
     assert_eq!(bed.store.read(&queue, 0, 32, &LIMITS, &mut |_| true).status, ReadStatus::OffsetTooSmall);
 }
 
+/// A file of the pool has no name before its first commit, and a start does not see it.
+#[test]
+fn the_last_file_with_a_name_stays() {
+    let mut bed = Bed::of(Promise::Pool(PoolSize { buffer_count: 1, fast_fail: true }), 2);
+    while bed.send("A").is_ok() {}
+    // The buffer is committed and comes back; the next file gets a message, and no commit.
+    bed.store.commit_turn(bed.now_ms);
+    bed.now_ms += 1000;
+    bed.store.commit_turn(bed.now_ms);
+    bed.store.files_turn(bed.now_ms);
+    bed.send("A").unwrap();
+    assert_eq!((bed.log().len(), bed.store.log.files().len()), (1, 2));
+    bed.store.set_retention(RetentionKeys { reserved_ms: 0, ..RetentionKeys::default() });
+    bed.store.clean_log();
+    for _ in 0..200 {
+        bed.now_ms += 1000;
+        bed.store.flush_turn(bed.now_ms);
+        bed.store.files_turn(bed.now_ms);
+    }
+    assert_eq!(bed.log().len(), 1);
+    bed.kill();
+    assert!(bed.store.queue("A", 0).unwrap().max() > 2);
+}
+
 #[test]
 fn every_promise_lets_old_files_go() {
     for promise in [Promise::Sync, Promise::Pool(PoolSize { buffer_count: 3, fast_fail: false })] {
