@@ -193,6 +193,10 @@ impl Node {
                 lines.extend(lost_topics(&broker));
                 let is_topic = |topic: &str| broker.topics.get(topic).is_some();
                 lines.extend(broker.offsets.keep_within(&broker.store, is_topic));
+                // Before anything is served: what comes in place of the lost messages would be passed over after a kill.
+                if let Err(error) = broker.offsets.flush() {
+                    tracing::error!(%error, "the offsets of groups can not be written, trying on");
+                }
                 Some(Arc::new(broker))
             }
         };

@@ -706,6 +706,9 @@ fn a_group_behind_the_end_of_a_queue_goes_on_at_the_end() {
     }
     cluster.start_again();
     assert!(cluster.broker_process().stdout().contains("g in queue 0 of cut, 9 to 3"));
+    // A kill that comes at once does not forget it.
+    let path = cluster.store().join("config/consumerOffset.json");
+    assert!(std::fs::read_to_string(&path).unwrap().contains("{0:3}"));
     let mut wire = connect(&cluster);
     assert_eq!(wire.ask(&query_offset("g", "cut", 0)).number("offset"), 3);
 }

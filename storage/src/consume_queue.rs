@@ -105,6 +105,8 @@ pub(crate) struct QueueRoom {
     number: AtomicU64,
     /// Bytes of full files that loading may still look through.
     look_bytes_left: AtomicU64,
+    /// The name of `dir` is on the device.
+    is_dir_synced: AtomicBool,
     pub wrong: WrongQueues,
 }
 
@@ -131,6 +133,7 @@ impl QueueRoom {
             queue_count: AtomicUsize::new(0),
             number: AtomicU64::new(0),
             look_bytes_left: AtomicU64::new(LOOK_BYTES_MAX),
+            is_dir_synced: AtomicBool::new(false),
             wrong: WrongQueues::default(),
         }
     }
@@ -139,6 +142,14 @@ impl QueueRoom {
     fn may_look(&self) -> bool {
         let left = |left: u64| left.checked_sub(self.file_bytes);
         self.look_bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    }
+
+    fn sync_own_name(&self) -> io::Result<()> {
+        if !self.is_dir_synced.load(Ordering::Relaxed) {
+            self.disk.sync_dir(self.dir.parent().unwrap_or(&self.dir))?;
+            self.is_dir_synced.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn kept_count(&self) -> usize {
@@ -492,6 +503,7 @@ impl ConsumeQueue {
             for dir in [dir.as_path(), dir.parent().unwrap_or(&dir), self.room.dir.as_path()] {
                 self.room.disk.sync_dir(dir)?;
             }
+            self.room.sync_own_name()?;
             files.is_name_unsynced = false;
         }
         files.is_cut = false;
@@ -629,13 +641,16 @@ impl ConsumeQueue {
                 continue;
             }
             end = start / ENTRY_BYTES + count;
+            let mut broken = None;
             for full in starts[..index].iter().rev() {
-                if self.is_full(*full)? {
-                    continue;
+                if !self.is_full(*full)? {
+                    broken = Some(*full);
                 }
-                let path = self.dir().join(file_name(*full));
-                let count = self.valid_count(*full)?;
-                let end = full / ENTRY_BYTES + count;
+            }
+            if let Some(broken) = broken {
+                let path = self.dir().join(file_name(broken));
+                let count = self.valid_count(broken)?;
+                let end = broken / ENTRY_BYTES + count;
                 self.cut_files(end * ENTRY_BYTES)?;
                 self.place_at(first / ENTRY_BYTES, end);
                 if end * ENTRY_BYTES == *first {

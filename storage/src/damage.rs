@@ -90,7 +90,7 @@ pub(crate) fn fill(
     disk.create_dirs(&dir)?;
     let damaged = file.unchecked_by_written(end - file.start..to - file.start).to_vec();
     disk.replace(&dir.join(format!("damaged-{}-from-{end}", file_name(file.start))), &damaged)?;
-    disk.sync_dir(log_dir)?;
+    disk.sync_dir(dir.parent().unwrap_or(&dir))?;
     if next.log_offset >= file.end() {
         // Too little for a blank is left as zeros: the walk knows.
         file.file.zero(end - file.start, file.bytes)?;
@@ -107,6 +107,12 @@ pub(crate) fn fill(
         at += bytes;
     }
     Ok(dir)
+}
+
+/// Whether the record is one of those that fill a stretch.
+pub fn is_filler(record: &Record<'_>) -> bool {
+    let is_rolled_back = record.sys_flag & sys_flag::TRANSACTION_MASK == sys_flag::ROLLBACK;
+    is_rolled_back && !record.topic.is_empty() && TOPIC.as_bytes().starts_with(record.topic)
 }
 
 /// A record of `bytes` that no queue and no index holds: one that was rolled back.
@@ -166,6 +172,7 @@ mod tests {
             assert_eq!(filler.len() as u64, bytes);
             let Ok(Checked::Record(record)) = check(&filler, Some(77), true) else { panic!("{bytes}") };
             assert!(!sys_flag::is_queued(record.sys_flag) && record.store_timestamp == 5);
+            assert!(is_filler(&record));
         }
     }
 }

@@ -3,8 +3,7 @@
 //! ```text
 //! a line each    <log end> <topic> <CRC32 of the text before, in hex>
 //! ```
-//! Without the third word it is of an older version. One that does not agree is passed over: a wrong number would take
-//! messages away.
+//! One that does not agree is passed over: a wrong number would take messages away.
 //! The records of a deleted topic stay in the log. Java's start after a crash makes queues of them again, and if the
 //! topic was made anew, puts the old messages before the new. Ours gives no entry to a record of the topic below the
 //! noted end. A line goes when the log no longer reaches back to it. Java does not know the file and leaves it alone.
@@ -70,11 +69,8 @@ impl DeletedTopics {
 /// Log end and topic of a line; `None` when it is none, or not as it was written.
 pub fn parse_line(line: &str) -> Option<(u64, &str)> {
     let (log_end, rest) = line.split_once(' ')?;
-    let topic = match rest.split_once(' ') {
-        None => rest,
-        Some((topic, crc)) => Some(topic).filter(|topic| crc == checksum(log_end, topic))?,
-    };
-    Some((log_end.parse().ok()?, topic))
+    let (topic, crc) = rest.split_once(' ')?;
+    (crc == checksum(log_end, topic)).then_some((log_end.parse().ok()?, topic))
 }
 
 fn checksum(log_end: &str, topic: &str) -> String {
@@ -104,8 +100,9 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen("200 a", "201 a", 1)).unwrap();
         assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300), "a damaged line");
-        std::fs::write(&path, "200 a\n300 %RETRY%b\n").unwrap();
-        assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (200, 300), "lines of an older version");
+        std::fs::write(&path, text.replacen("200 a", "2000", 1)).unwrap();
+        assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300), "a shortened line");
+        std::fs::write(&path, &text).unwrap();
         deleted.keep_within(&RealDisk, 200, 300).unwrap();
         assert_eq!((load().log_end("a"), load().log_end("%RETRY%b")), (0, 300));
         deleted.keep_within(&RealDisk, 200, 250).unwrap();

@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Found {
     pub name: OsString,
     pub is_dir: bool,
+    /// A pipe, a socket, a device: opening it may wait for ever.
+    pub is_special: bool,
     pub bytes: u64,
 }
 
@@ -157,7 +159,10 @@ impl Disk for RealDisk {
             let entry = entry?;
             // Follows links: a queue folder or a log file may have been moved and linked.
             let meta = std::fs::metadata(entry.path()).or_else(|_| entry.metadata())?;
-            out.push(Found { name: entry.file_name(), is_dir: meta.is_dir(), bytes: meta.len() });
+            let (is_dir, is_special) = (meta.is_dir(), !meta.is_dir() && !meta.is_file());
+            // A link that leads nowhere is met where it is opened.
+            let is_special = is_special && !meta.is_symlink();
+            out.push(Found { name: entry.file_name(), is_dir, is_special, bytes: meta.len() });
         }
         out.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(out)

@@ -11,6 +11,7 @@ use crate::store::{Store, StoreConfig};
 use nix::libc::{EIO, ENOSPC};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -339,6 +340,32 @@ fn a_queue_is_cut_where_it_begins() {
     queue.cut(50, &mut buffer).unwrap();
     assert_eq!((queue.min(), queue.max()), (50, 50));
     assert_eq!(queue.slot(49).unwrap(), None);
+}
+
+/// Every file with a hole is behind the queue's end: a hole before it would be an entry that nobody can read.
+#[test]
+fn a_queue_ends_in_the_first_of_its_files_that_is_not_full() {
+    for holes in [vec![0, 1], vec![1], vec![0, 2], vec![2], vec![0, 1, 2]] {
+        let dir = tempfile::tempdir().unwrap();
+        let queues = dir.path().join("consumequeue");
+        let room = || Arc::new(QueueRoom::new(Arc::new(RealDisk), queues.clone(), &dir.path().join("tmp"), 200, 16));
+        let made = room();
+        let queue = ConsumeQueue::new(&made, "T", 0);
+        let entry = |offset| (offset, Entry { log_offset: 100 * offset, record_bytes: 100, tags_code: 0 });
+        queue.append((0..35).map(entry));
+        queue.set_next(35);
+        queue.publish(35);
+        queue.file_tail(&mut Vec::new()).unwrap();
+        for hole in &holes {
+            let file = std::fs::OpenOptions::new().write(true).open(queues.join(format!("T/0/{:020}", 200 * hole)));
+            file.unwrap().write_all_at(&[0; 60], if *hole == 1 { 0 } else { 100 }).unwrap();
+        }
+        let made = room();
+        let queue = ConsumeQueue::new(&made, "T", 0);
+        assert!(queue.load(&[0, 200, 400, 600]).unwrap().damage.is_some());
+        let end = 10 * holes[0] + if holes[0] == 1 { 0 } else { 5 };
+        assert_eq!((queue.min(), queue.max()), (0, end), "{holes:?}");
+    }
 }
 
 /// As a power loss can leave it. The queues are cut; a store without any log file would be refused.

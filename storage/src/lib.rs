@@ -3,6 +3,7 @@
 
 pub mod append;
 pub mod consume_queue;
+pub mod damage;
 pub mod deleted_topics;
 pub mod error;
 pub mod flush;
@@ -17,7 +18,6 @@ mod allocate;
 mod checkpoint;
 mod clean_stop;
 mod commit_log;
-mod damage;
 mod descriptors;
 mod disk;
 mod ext;

@@ -11,7 +11,8 @@
 //! nothing by a reading of the whole log, where the later record has a queue offset that two claim: it was given after
 //! the earlier was forgotten (a topic made again, a queue whose end Java lost). Unless it is older by its store time:
 //! then it is what a Java broker left behind a cut, and gets no entry. A queue offset that is not the next one is believed
-//! when the next record of the queue goes on from it; else the number has rotted, and its record has no entry.
+//! when the next record of the queue goes on from it; else the number has rotted: it is mended where the next one leaves
+//! it a place, else its record has no entry. A record of whose topic or queue id a bit has turned is in no queue.
 //!
 //! A gap in the log itself (Java can leave one) is closed by entries that point to the record behind it. A consumer
 //! gets that record again, under the queue offset it has; nothing is skipped and no entry points to nothing.
@@ -23,7 +24,7 @@ use crate::deleted_topics::DeletedTopics;
 use crate::ext;
 use crate::mapped_file::MappedFile;
 use crate::record::decode::{Record, peek_store_timestamp};
-use crate::record::layout::sys_flag;
+use crate::record::layout::{QUEUE_OFFSET_AT, sys_flag};
 use crate::record::properties;
 use crate::survey::QueueFound;
 use crate::wrong_queues::Names;
@@ -42,6 +43,8 @@ const WINDOW_COUNT: usize = 64;
 const SYNC_COUNT_EACH_BY_ITSELF: usize = 32;
 /// A gap is closed by so many entries at most; a wider one is a number gone wrong, the queue then starts behind it.
 const GAP_COUNT_MAX: u64 = 100_000;
+/// Some µs each.
+const LOOKUP_COUNT_MAX: usize = 50_000;
 const RETRY_PREFIX: &[u8] = b"%RETRY%";
 const MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
 const MULTI_QUEUE_OFFSET: &str = "INNER_MULTI_QUEUE_OFFSET";
@@ -67,6 +70,10 @@ pub(crate) struct QueueRepair<'a> {
     has_lmq: bool,
     /// What is walked is the whole log: no gap can be closed by reading more of it.
     is_whole: bool,
+    /// Every queue is as the last stop left it, complete.
+    is_complete: bool,
+    /// How many queues may still be searched for the entry of a record.
+    lookups_left: usize,
     /// After a crash: entries of the records walked may be in the page cache only.
     is_doubtful: bool,
     buffer: Vec<u8>,
@@ -116,7 +123,15 @@ struct Claim {
 
 enum Verdict {
     Settled,
-    Append,
+    /// A later record has its place.
+    Surpassed,
+    /// The queue ends right before it.
+    Next,
+    /// Its entry was torn.
+    Torn,
+    /// The queue ends before it, or begins behind it.
+    Missing(&'static str),
+    /// An entry is wrong.
     Rebuild(&'static str),
 }
 
@@ -144,6 +159,8 @@ impl<'a> QueueRepair<'a> {
             has_lmq: found.iter().any(|queue| queue.topic.starts_with(LMQ_PREFIX)),
             is_whole: false,
             is_doubtful: false,
+            is_complete: false,
+            lookups_left: LOOKUP_COUNT_MAX,
             buffer: Vec::new(),
             counts: Counts::default(),
         };
@@ -251,6 +268,11 @@ impl<'a> QueueRepair<'a> {
         self.is_whole = true;
     }
 
+    /// No record that is walked lacks its entry.
+    pub fn begin_complete(&mut self) {
+        self.is_complete = true;
+    }
+
     /// The store was not stopped cleanly.
     pub fn begin_doubt(&mut self) {
         self.is_doubtful = true;
@@ -292,7 +314,7 @@ impl<'a> QueueRepair<'a> {
             return Ok(());
         }
         if self.queues.get(topic).is_none_or(|queues| !queues.contains_key(&queue_id)) {
-            if is_rebuild {
+            if is_rebuild || self.find_owner(topic, queue_id, claim)? || self.is_complete {
                 return Ok(());
             }
             self.insert(State::new(Arc::new(ConsumeQueue::new(self.room, topic, queue_id))));
@@ -302,7 +324,8 @@ impl<'a> QueueRepair<'a> {
             return Ok(());
         }
         if is_rebuild {
-            for claim in state.believed(claim).into_iter().flatten() {
+            let queue = Arc::clone(&state.queue);
+            for claim in context(&queue, state.believed(self.files, claim))?.into_iter().flatten() {
                 state.rebuild_one(self.files, claim, &mut self.counts, &mut self.buffer)?;
             }
             return self.relieve();
@@ -317,7 +340,15 @@ impl<'a> QueueRepair<'a> {
                 }
                 Ok(())
             }
-            Verdict::Rebuild(reason) => {
+            Verdict::Surpassed => self.find_owner(topic, queue_id, claim).map(|_| ()),
+            Verdict::Next | Verdict::Missing(_) if self.is_complete => {
+                self.find_owner(topic, queue_id, claim).map(|_| ())
+            }
+            Verdict::Rebuild(reason) | Verdict::Missing(reason) => {
+                // Whichever of the two is right.
+                self.find_owner(topic, queue_id, claim)?;
+                let state = self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id));
+                let state = state.expect("inserted above");
                 tracing::warn!(
                     topic,
                     queue_id,
@@ -329,11 +360,45 @@ impl<'a> QueueRepair<'a> {
                 state.is_rebuild = true;
                 Ok(())
             }
-            Verdict::Append => {
-                state.append(claim, &mut self.counts);
+            Verdict::Next | Verdict::Torn => {
+                let state = self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id));
+                state.expect("inserted above").append(claim, &mut self.counts);
                 self.relieve()
             }
         }
+    }
+
+    /// A record that claims a place where it is not expected: its topic, queue id or queue offset may have rotted. The queue
+    /// with an entry for it is rebuilt, without it. Whether there is one.
+    fn find_owner(&mut self, topic: &str, queue_id: i32, claim: Claim) -> Result<bool> {
+        let queue_count: usize = self.queues.values().map(HashMap::len).sum();
+        let Some(left) = self.lookups_left.checked_sub(queue_count).filter(|_| !topic.starts_with(LMQ_PREFIX)) else {
+            return Ok(false);
+        };
+        self.lookups_left = left;
+        let at = claim.entry.log_offset;
+        for state in self.states_in_order().filter(|state| !state.queue.topic.starts_with(LMQ_PREFIX)) {
+            let queue = Arc::clone(&state.queue);
+            let number = context(&queue, queue.first_entry(|entry| entry.log_offset >= at))?;
+            let is_its = context(&queue, queue.entry(number))?.is_some_and(|entry| entry.log_offset == at);
+            let is_claimed = (&*queue.topic, queue.queue_id, number) == (topic, queue_id, claim.queue_offset);
+            if is_its && !is_claimed {
+                let (owner, owner_id, claimed) = (&*queue.topic, queue.queue_id, claim.queue_offset);
+                tracing::error!(
+                    owner,
+                    owner_id,
+                    number,
+                    log_offset = at,
+                    topic,
+                    queue_id,
+                    claimed,
+                    "the record of a queue's entry says that it belongs to another place: it is in no queue any more"
+                );
+                state.is_rebuild = true;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// After the reading of the whole log: what was left to be told by a next record that never came.
@@ -343,12 +408,17 @@ impl<'a> QueueRepair<'a> {
         for state in self.states_in_order() {
             let Some(claim) = state.held.take() else { continue };
             let (q, max) = (claim.queue_offset, state.queue.max());
-            // One that goes back is right when the queue ended with it before, or when nobody knows.
-            let is_believed = if q < max { state.max_before <= q + 1 } else { q - max <= GAP_COUNT_MAX };
-            if is_believed {
-                state.rebuild_one(files, claim, &mut counts, &mut buffer)?;
+            // A queue that ended with this record says which number it had.
+            let claim = if q != max && state.max_before == max + 1 && q + 1 != state.max_before {
+                context(&state.queue, state.corrected(files, claim))?
+            } else if if q < max { state.max_before <= q + 1 } else { q - max <= GAP_COUNT_MAX } {
+                Some(claim)
             } else {
                 state.disbelieve(&claim);
+                None
+            };
+            if let Some(claim) = claim {
+                state.rebuild_one(files, claim, &mut counts, &mut buffer)?;
             }
         }
         (self.counts, self.buffer) = (counts, buffer);
@@ -472,9 +542,9 @@ impl State {
         let is_first = max == 0;
         if is_first && (q == 0 || is_whole) {
             self.queue.start_at(q);
-            return Ok(Verdict::Append);
+            return Ok(Verdict::Next);
         } else if is_first {
-            return Ok(Verdict::Rebuild("it has lost its beginning"));
+            return Ok(Verdict::Missing("it has lost its beginning"));
         }
         if q >= max {
             // Behind the last entry in the queue, but before it in the log: from before the topic was made again.
@@ -482,10 +552,10 @@ impl State {
                 let is_old = is_right(files, &last, &self.queue, max - 1);
                 return Ok(if is_old { Verdict::Settled } else { Verdict::Rebuild("its last entry is wrong") });
             }
-            return Ok(if q == max { Verdict::Append } else { Verdict::Rebuild("entries are missing") });
+            return Ok(if q == max { Verdict::Next } else { Verdict::Missing("entries are missing") });
         }
         if q < min {
-            return Ok(Verdict::Rebuild("it has lost its beginning"));
+            return Ok(Verdict::Missing("it has lost its beginning"));
         }
         let Some(entry) = self.window(q)? else {
             return Ok(Verdict::Rebuild("an entry can not be read"));
@@ -495,7 +565,7 @@ impl State {
             // A crash can leave the first part of the last entry only: it names its record and not all of its tags.
             if !is_its_own && q + 1 == max {
                 self.cut(q, buffer)?;
-                return Ok(Verdict::Append);
+                return Ok(Verdict::Torn);
             }
             // A time of delivery is by the delay levels of then.
             let is_known = is_its_own || *self.queue.topic == *properties::SCHEDULE_TOPIC;
@@ -506,7 +576,7 @@ impl State {
             });
         }
         if entry.log_offset > claim.entry.log_offset && is_right(files, &entry, &self.queue, q) {
-            return Ok(Verdict::Settled);
+            return Ok(Verdict::Surpassed);
         }
         if is_right(files, &entry, &self.queue, q) && is_stale(files, &entry, claim) {
             return Ok(Verdict::Settled);
@@ -515,22 +585,49 @@ impl State {
     }
 
     /// What can be placed now that `claim` has come. One that does not go on from the queue's end waits for the next.
-    fn believed(&mut self, claim: Claim) -> [Option<Claim>; 2] {
+    fn believed(&mut self, files: &[Arc<MappedFile>], claim: Claim) -> io::Result<[Option<Claim>; 2]> {
         let (q, max) = (claim.queue_offset, self.queue.max());
         let Some(held) = self.held.take() else {
             let goes_on = self.last.is_none() || q == max;
             self.held = (!goes_on).then_some(claim);
-            return [goes_on.then_some(claim), None];
+            return Ok([goes_on.then_some(claim), None]);
         };
         if q == held.queue_offset + 1 {
-            return [Some(held), Some(claim)];
+            return Ok([Some(held), Some(claim)]);
         }
-        if q == max || q == max + 1 {
+        if q == max + 1 {
+            return Ok([self.corrected(files, held)?, Some(claim)]);
+        }
+        if q == max {
             self.disbelieve(&held);
-            return [Some(claim), None];
+            return Ok([Some(claim), None]);
         }
         self.held = Some(claim);
-        [Some(held), None]
+        Ok([Some(held), None])
+    }
+
+    /// The queue's end is the only place that is left for the record: its queue offset has rotted, and is written anew.
+    fn corrected(&self, files: &[Arc<MappedFile>], claim: Claim) -> io::Result<Option<Claim>> {
+        if self.queue.topic.starts_with(LMQ_PREFIX) {
+            self.disbelieve(&claim);
+            return Ok(None);
+        }
+        let Some(file) = find(files, claim.entry.log_offset) else { return Ok(None) };
+        let right = self.queue.max();
+        let at = claim.entry.log_offset - file.start + QUEUE_OFFSET_AT as u64;
+        file.file.write_at(at, &right.to_be_bytes())?;
+        file.file.sync()?;
+        let (topic, queue_id, log_offset) = (&*self.queue.topic, self.queue.queue_id, claim.entry.log_offset);
+        let wrong = claim.queue_offset;
+        tracing::error!(
+            topic,
+            queue_id,
+            log_offset,
+            wrong,
+            right,
+            "the queue offset of a record was wrong, it is mended"
+        );
+        Ok(Some(Claim { queue_offset: right, ..claim }))
     }
 
     fn disbelieve(&self, claim: &Claim) {

@@ -6,9 +6,10 @@
 //! Source: DefaultMessageStore.getMessage, isTheBatchFull (4.9.7); ConsumeQueue.getOffsetInQueueByTime (5.3.3).
 
 use crate::commit_log::{CommitLog, Files, find};
-use crate::consume_queue::{ConsumeQueue, Entry};
+use crate::consume_queue::{ConsumeQueue, Entry, LMQ_PREFIX};
 use crate::mapped_file::MappedFile;
-use crate::record::decode::{Checked, check, peek_is, peek_store_timestamp};
+use crate::record::decode::{Checked, Record, check, peek_store_timestamp};
+use crate::record::layout::sys_flag;
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -152,6 +153,8 @@ struct Scan<'a> {
     last_log_offset: u64,
     /// Entries below are passed over: one of them was not in the log, which begins here.
     skip_to: u64,
+    /// One above the highest queue offset that a record of the queue can have; `None` when the records are those of another.
+    queue_max: Option<u64>,
 }
 
 impl<'a> Scan<'a> {
@@ -170,6 +173,7 @@ impl<'a> Scan<'a> {
             count: 0,
             last_log_offset: log_max,
             skip_to: 0,
+            queue_max: None,
         }
     }
 
@@ -177,6 +181,7 @@ impl<'a> Scan<'a> {
     /// is not on it.
     fn run(mut self, queue: &ConsumeQueue, range: Range<u64>, mut test: EntryTest<'_>) -> io::Result<Scan<'a>> {
         let from = range.start;
+        self.queue_max = (!queue.topic.starts_with(LMQ_PREFIX)).then_some(range.end);
         let scan_count = SCAN_BYTES_MIN.max(self.count_max.saturating_mul(ENTRY_BYTES)) / ENTRY_BYTES;
         let scan_count = scan_count.min(usize::try_from(range.end - from).unwrap_or(usize::MAX));
         let mut entries = Vec::with_capacity(STEP_COUNT);
@@ -232,7 +237,7 @@ impl<'a> Scan<'a> {
             return self.is_gone(queue, entry);
         };
         let range = entry.log_offset - file.start..entry.log_end() - file.start;
-        if range.end > file.readable() || !peek_is(file.slice(range.clone()), entry.log_offset, entry.record_bytes) {
+        if range.end > file.readable() || !self.is_right(queue, entry, file.slice(range.clone())) {
             return self.is_gone(queue, entry);
         }
         if let Some(accept) = &mut test.accept_record
@@ -247,6 +252,19 @@ impl<'a> Scan<'a> {
         self.bytes += entry.record_bytes as usize;
         self.count += 1;
         self.status = ReadStatus::Found;
+    }
+
+    /// Whether `bytes` are the record that the entry means, by its own words, with lengths that a client can go by: one that is
+    /// none would take the rest of the answer with it, and a queue offset beyond the end the messages to come.
+    fn is_right(&self, queue: &ConsumeQueue, entry: &Entry, bytes: &[u8]) -> bool {
+        Record::parse(bytes).is_ok_and(|record| {
+            let is_its_own =
+                self.queue_max.is_none_or(|max| record.queue_id == queue.queue_id && record.queue_offset < max);
+            is_its_own
+                && record.bytes.len() == bytes.len()
+                && record.log_offset == entry.log_offset
+                && sys_flag::is_queued(record.sys_flag)
+        })
     }
 
     /// The record of `entry` is not in the log: retention took its file, or the entry is wrong.

@@ -135,7 +135,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     }
     let is_whole = !files.is_empty() && (is_marked || is_lost || repair.is_blank());
     let recent = files.len().saturating_sub(CLEAN_FILE_COUNT);
-    let first = if is_whole {
+    let mut first = if is_whole {
         // A start that is killed halfway leaves some queues complete and others empty.
         marker.set()?;
         0
@@ -152,6 +152,8 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     }
     if !is_clean {
         repair.begin_doubt();
+    } else if note.is_some() && !is_whole {
+        repair.begin_complete();
     }
     let mut visit = |record: &Record<'_>| told_queue(repair.walk(record));
     let known = Durable {
@@ -160,9 +162,20 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     };
     let mut mender = Mender { disk: &**disk, files: &files, known, lines: &mut lines };
     let mut walk = mender.walk(first, config.check_crc_on_recover, &mut visit)?;
-    if note.is_some_and(|note| note.log_end != walk.end) && first > recent {
+    let again = if note.is_some_and(|note| note.log_end != walk.end) {
+        recent
+    } else if !is_clean && checkpoint.times().recover_from() > walk.store_timestamp {
+        0
+    } else {
+        first
+    };
+    if again < first {
+        if !is_clean {
+            mender.lines.push("the checkpoint is newer than any record, so the whole log is read".to_owned());
+            first = 0;
+        }
         let filled = std::mem::take(&mut walk.filled);
-        walk = mender.walk(recent, config.check_crc_on_recover, &mut visit)?;
+        walk = mender.walk(again, config.check_crc_on_recover, &mut visit)?;
         walk.filled.extend(filled);
     }
     if let Some(fault) = &walk.fault {
@@ -282,9 +295,11 @@ impl Mender<'_> {
             let path = || self.files.first().map_or(Path::new(""), |file| &file.path);
             let next =
                 told("can not look behind the end of the log in", path(), damage::next_record(self.files, walk.end))?;
-            // Older than what is before it: a Java broker has cut the log there once and left it.
-            let Some(next) = next.filter(|next| next.store_timestamp >= walk.store_timestamp) else { break };
-            if next.store_timestamp > self.known.until_ms {
+            let Some(next) = next else { break };
+            // One that is older than what is before it may be what a Java broker has cut off there once and left.
+            let is_noted = self.known.log_end.is_some_and(|log_end| next.log_offset < log_end);
+            let is_covered = (walk.store_timestamp..=self.known.until_ms).contains(&next.store_timestamp);
+            if !is_noted && !is_covered {
                 walk.is_followed = true;
                 break;
             }
@@ -528,19 +543,26 @@ fn set_aside(
         return Ok(());
     };
     let dir = damage::aside(&log_dir, end);
-    told("can not create", &dir, disk.create_dirs(&dir))?;
-    if let Some(damaged) = files[..first].last() {
+    let rest = files[..first].last().map(|damaged| {
         let rest = damaged.unchecked_by_written(end - damaged.start..damaged.bytes);
         let held = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let path = dir.join(format!("rest-of-{}-from-{end}", file_name(damaged.start)));
-        told("can not write", &path, disk.replace(&path, &rest[..held]))?;
+        (damaged.start, &rest[..held])
+    });
+    if first == files.len() && rest.is_none_or(|(_, rest)| rest.is_empty()) {
+        return Ok(());
+    }
+    told("can not create", &dir, disk.create_dirs(&dir))?;
+    if let Some((start, rest)) = rest {
+        let path = dir.join(format!("rest-of-{}-from-{end}", file_name(start)));
+        told("can not write", &path, disk.replace(&path, rest))?;
     }
     for file in files.drain(first..).rev() {
         let to = dir.join(file_name(file.start));
         told("can not move aside", &file.path, disk.rename(&file.path, &to))?;
     }
-    told("can not sync", &dir, disk.sync_dir(&dir))?;
-    told("can not sync", &log_dir, disk.sync_dir(&log_dir))?;
+    for dir in [&dir, &log_dir, dir.parent().unwrap_or(&dir)] {
+        told("can not sync", dir, disk.sync_dir(dir))?;
+    }
     lines.push(format!(
         "the log is damaged at {end}, but not only its tail: what lay behind has been moved to {} and is not served. Look \
          into it with ringmq-tools store dump, or restore the damaged file from a copy",

@@ -206,6 +206,16 @@ fn kind_of(keys: &RetentionKeys, hour: u32, worst_percent: u8, is_out: bool, is_
     }
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Expired => "expired",
+            Kind::Forced => "the disk is fuller than diskSpaceCleanForciblyRatio",
+            Kind::Room => "the disk is full",
+        }
+    }
+}
+
 struct Sweep {
     kind: Kind,
     left: u32,
@@ -467,7 +477,7 @@ impl Retention {
         let gone = store.log.forget_first().expect("there is another");
         assert!(Arc::ptr_eq(&gone, first));
         let kind = self.sweep.as_ref().map(|sweep| sweep.kind);
-        tracing::info!(path = %gone.path.display(), why = ?kind, "log file deleted");
+        tracing::info!(path = %gone.path.display(), why = kind.map(Kind::name), "log file deleted");
         self.leaving.push(gone);
         drop(files);
         // Its room comes back now, unless somebody sends from it.

@@ -38,6 +38,11 @@ fn odd(path: PathBuf, found: impl Into<String>, remedy: impl Into<String>) -> Op
     OpenError::OddFile { path, found: found.into(), remedy: remedy.into() }
 }
 
+fn check_kind(path: &Path, found: &Found) -> Result<(), OpenError> {
+    let remedy = "move it to another place";
+    if found.is_special { Err(odd(path.to_path_buf(), "neither a file nor a folder", remedy)) } else { Ok(()) }
+}
+
 pub(crate) fn survey_log(
     disk: &dyn Disk,
     config: &StoreConfig,
@@ -48,6 +53,7 @@ pub(crate) fn survey_log(
     let mut files = Vec::new();
     for found in list(disk, dir)? {
         let path = dir.join(&found.name);
+        check_kind(&path, &found)?;
         if found.is_dir {
             lines.push(format!(
                 "{}: a folder among the log files is passed over; a 4.9 broker would not start",
@@ -162,6 +168,7 @@ fn survey_queue(
     let mut queue = QueueFound { topic: topic.to_owned(), queue_id, starts: Vec::new(), damage: None };
     for found in list(disk, dir)? {
         let path = dir.join(&found.name);
+        check_kind(&path, &found)?;
         let Some(start) = parse_file_name(&found.name).filter(|_| !found.is_dir) else {
             return Err(odd(path, "not a file of a consume queue", "move it to another folder"));
         };
@@ -228,6 +235,7 @@ const FILES: [&str; 8] = [
 /// What 5.x may have put beside log and queues, and folders where files belong.
 pub(crate) fn survey_others(disk: &dyn Disk, root: &Path, lines: &mut Vec<String>) -> Result<(), OpenError> {
     for found in list(disk, root)? {
+        check_kind(&root.join(&found.name), &found)?;
         if found.is_dir && FILES.iter().any(|name| found.name == *name) {
             return Err(odd(root.join(found.name), "a folder where a file belongs", "move it to another place"));
         }

@@ -321,6 +321,18 @@ fn odd_files_are_refused_by_path_and_nothing_is_changed() {
         std::fs::remove_dir(&path).unwrap();
         let _ = std::fs::rename(root.with_extension("away"), &path);
     }
+    // A process that opens one of these waits for ever.
+    for path in [root.join("checkpoint"), root.join("abort"), log.join("00000000000000000000"), log.join("pipe")] {
+        let _ = std::fs::rename(&path, root.with_extension("away"));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(refused(&root).contains("neither a file nor a folder"), "{}", path.display());
+        std::fs::remove_file(&path).unwrap();
+        let _ = std::fs::rename(root.with_extension("away"), &path);
+    }
+    let pipe = root.join("consumequeue/T/0/00000000000000900000");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(refused(&root).contains("neither a file nor a folder"));
+    std::fs::remove_file(&pipe).unwrap();
     // What does not hurt is told of.
     std::fs::write(log.join("00000000000000262144"), "").unwrap();
     std::fs::create_dir(log.join("lost+found")).unwrap();
@@ -620,7 +632,9 @@ fn a_deletion_that_was_killed_is_finished() {
     let end = store.log_max();
     run_agents(&store, 1000);
     die(store);
-    std::fs::write(root.join("ringmq-deleted-topics"), format!("{end} Gone\n")).unwrap();
+    let text = format!("{end} Gone");
+    let line = format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()));
+    std::fs::write(root.join("ringmq-deleted-topics"), line).unwrap();
     for _ in 0..2 {
         let store = open(&root);
         assert!(store.queue("Gone", 0).is_none_or(|queue| queue.max() == 0));

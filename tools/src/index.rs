@@ -21,6 +21,8 @@ const WINDOW_BYTES: usize = 1 << 20;
 pub struct IndexCheck<'a> {
     /// Where the log has records.
     pub log: Range<u64>,
+    /// Where damage was filled, in order: the records that items there name are no more.
+    pub filled: &'a [Range<u64>],
     pub segments: &'a [Segment],
     pub slots: Option<u32>,
     pub is_running: bool,
@@ -81,10 +83,15 @@ impl IndexCheck<'_> {
         }
         let item_at = |number: usize| HEADER_BYTES + SLOT_BYTES * u64::from(slots) + ITEM_BYTES * number as u64;
         let began = Header::decode(&header).begin_timestamp;
-        let mut expired = 0;
+        let (mut expired, mut lost) = (0, 0);
         for (number, item) in all.iter().enumerate().skip(1) {
             if item.log_offset < self.log.start {
                 expired += 1;
+                continue;
+            }
+            let before = self.filled.partition_point(|range| range.end <= item.log_offset);
+            if self.filled.get(before).is_some_and(|range| range.start <= item.log_offset) {
+                lost += 1;
                 continue;
             }
             if let Some(text) = self.fault(item, began, window, reader)? {
@@ -96,6 +103,9 @@ impl IndexCheck<'_> {
         }
         if expired > 0 {
             report.note(&format!("{}: {expired} items of records that are no longer in the log", path.display()))?;
+        }
+        if lost > 0 {
+            report.note(&format!("{}: {lost} items of records that were damaged and filled", path.display()))?;
         }
         Ok(())
     }

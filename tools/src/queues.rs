@@ -32,6 +32,26 @@ pub struct Queue {
     matched: u64,
 }
 
+impl Queue {
+    /// With its place.
+    fn entry(&self, queue_offset: u64, reader: &mut Reader) -> io::Result<Option<(Entry, PathBuf, u64)>> {
+        let Some(offset) = queue_offset.checked_mul(ENTRY_BYTES) else { return Ok(None) };
+        let Some(segment) = find(&self.segments, offset) else { return Ok(None) };
+        let mut bytes = [0; ENTRY_BYTES as usize];
+        let position = offset - segment.start;
+        let filled = reader.read_at(&segment.path, position, &mut bytes)?;
+        Ok((filled == bytes.len()).then(|| (decode(&bytes), segment.path.clone(), position)))
+    }
+
+    /// Whether the entry points where that of a later message does: nothing was stored in its place.
+    fn closes_gap(&self, record: &Record<'_>, at: u64, queue_offset: u64, reader: &mut Reader) -> io::Result<bool> {
+        if record.queue_offset <= queue_offset {
+            return Ok(false);
+        }
+        Ok(self.entry(record.queue_offset, reader)?.is_some_and(|(entry, ..)| entry.log_offset == at))
+    }
+}
+
 /// Where a slot is.
 struct Slot<'a> {
     queue_offset: u64,
@@ -47,6 +67,8 @@ pub struct Queues {
     pub unfiled: u64,
     /// Delayed messages with another delay than the default table's.
     pub own_delays: u64,
+    /// Entries that close a gap: they point to the record of a later one.
+    pub closing: u64,
     pub entry_count: u64,
     pub queue_count: u64,
 }
@@ -76,6 +98,7 @@ impl Queues {
             is_running,
             unfiled: 0,
             own_delays: 0,
+            closing: 0,
             entry_count: 0,
             queue_count: 0,
         };
@@ -106,20 +129,6 @@ impl Queues {
         self.topics.contains_key(topic)
     }
 
-    fn entry(
-        &self,
-        queue: &Queue,
-        queue_offset: u64,
-        reader: &mut Reader,
-    ) -> io::Result<Option<(Entry, PathBuf, u64)>> {
-        let Some(offset) = queue_offset.checked_mul(ENTRY_BYTES) else { return Ok(None) };
-        let Some(segment) = find(&queue.segments, offset) else { return Ok(None) };
-        let mut bytes = [0; ENTRY_BYTES as usize];
-        let position = offset - segment.start;
-        let filled = reader.read_at(&segment.path, position, &mut bytes)?;
-        Ok((filled == bytes.len()).then(|| (decode(&bytes), segment.path.clone(), position)))
-    }
-
     /// The entry of a record that must have one. `log`: the record's file and the position there, for the finding.
     pub fn check_record(
         &mut self,
@@ -133,7 +142,7 @@ impl Queues {
         self.check_multi_dispatch(record, at, reader)?;
         let queue = self.topics.get(&*info.topic).and_then(|ids| ids.get(&info.queue_id));
         let found = match queue {
-            Some(queue) => self.entry(queue, info.queue_offset, reader)?,
+            Some(queue) => queue.entry(info.queue_offset, reader)?,
             None => None,
         };
         let name = format!("{} queue {} offset {}", info.topic, info.queue_id, info.queue_offset);
@@ -198,7 +207,7 @@ impl Queues {
     fn check_multi_dispatch(&mut self, record: &Record<'_>, at: u64, reader: &mut Reader) -> io::Result<()> {
         for (topic, queue_offset) in multi_dispatch(record) {
             let Some(queue) = self.topics.get(topic).and_then(|ids| ids.get(&0)) else { continue };
-            let entry = self.entry(queue, queue_offset, reader)?;
+            let entry = queue.entry(queue_offset, reader)?;
             if entry.is_some_and(|(entry, ..)| is_valid(&entry) && entry.log_offset == at) {
                 let queue = self.topics.get_mut(topic).and_then(|ids| ids.get_mut(&0));
                 queue.expect("found above").matched += 1;
@@ -220,7 +229,7 @@ impl Queues {
                 let live = check_queue(queue, &log, self.is_running, reader, report)?;
                 self.entry_count += live;
                 if live != queue.matched {
-                    check_entries(queue, (topic, *id), &log, log_files, reader, report)?;
+                    self.closing += check_entries(queue, (topic, *id), &log, log_files, reader, report)?;
                 }
             }
         }
@@ -330,6 +339,7 @@ fn check_queue(
     let mut next = None;
     let mut log_offset_min = 0;
     let mut last_start = None;
+    let mut last_at = None;
     each_written(queue, reader, &mut |_, slot, entry| {
         let (path, position, n) = (&slot.segment.path, slot.position, slot.queue_offset);
         last_start = Some(slot.segment.start);
@@ -351,11 +361,12 @@ fn check_queue(
             return report.finding("entry-invalid", path, position, &text);
         }
         let (at, end) = (entry.log_offset, entry.log_offset + u64::from(entry.record_bytes));
-        if at < log_offset_min {
+        // Entries that close a gap point to one record.
+        if at < log_offset_min && last_at != Some(at) {
             let text = format!("queue offset {n}: log offset {at}, the entry before reaches up to {log_offset_min}");
             report.finding("entry-order", path, position, &text)?;
         }
-        log_offset_min = end;
+        (log_offset_min, last_at) = (end, Some(at));
         // The message has expired with its log file.
         if at < log.start {
             return Ok(());
@@ -377,7 +388,8 @@ fn check_queue(
     Ok(live)
 }
 
-/// Every entry into the log with the record it points to. What the log's turn has told of is not told again.
+/// Every entry into the log with the record it points to. What the log's turn has told of is not told again. How many close
+/// a gap.
 fn check_entries(
     queue: &Queue,
     (topic, id): (&str, i32),
@@ -385,8 +397,9 @@ fn check_entries(
     log_files: &[Segment],
     reader: &mut Reader,
     report: &mut Report<'_>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let mut buffer = Vec::new();
+    let mut closing = 0;
     each_written(queue, reader, &mut |reader, slot, entry| {
         let at = entry.log_offset;
         if entry == FILLER || !is_valid(&entry) || !log.contains(&at) {
@@ -405,24 +418,30 @@ fn check_entries(
         buffer.resize(if filled < head.len() { 0 } else { bytes as usize }, 0);
         let filled = reader.read_at(&segment.path, at - segment.start, &mut buffer)?;
         let bytes = &buffer[..filled];
-        let is_mine = |record: &Record<'_>| {
-            let is_own = record.topic == topic.as_bytes() && record.queue_id == id && record.queue_offset == n;
+        let is_of_queue = |record: &Record<'_>| {
             let is_entered = sys_flag::is_queued(record.sys_flag) && record.sys_flag & sys_flag::INNER_BATCH == 0;
-            (is_own && is_entered) || (id == 0 && multi_dispatch(record).contains(&(topic, n)))
+            record.topic == topic.as_bytes() && record.queue_id == id && is_entered
+        };
+        let is_mine = |record: &Record<'_>| {
+            let is_own = is_of_queue(record) && record.queue_offset == n;
+            is_own || (id == 0 && multi_dispatch(record).contains(&(topic, n)))
         };
         let text = match check(bytes, Some(at), false) {
             Ok(Checked::Record(record)) if is_mine(&record) => return Ok(()),
-            Ok(Checked::Record(record)) => format!(
-                "queue offset {n}: the record at {at} is {} queue {} offset {}",
-                String::from_utf8_lossy(record.topic),
-                record.queue_id,
-                record.queue_offset
-            ),
+            Ok(Checked::Record(record)) => {
+                if is_of_queue(&record) && queue.closes_gap(&record, at, n, reader)? {
+                    closing += 1;
+                    return Ok(());
+                }
+                let (topic, id) = (String::from_utf8_lossy(record.topic), record.queue_id);
+                format!("queue offset {n}: the record at {at} is {topic} queue {id} offset {}", record.queue_offset)
+            }
             Ok(Checked::Blank { .. }) => format!("queue offset {n}: at {at} a log file ends"),
             Ok(Checked::End) => format!("queue offset {n}: nothing is written at {at}"),
             Err(_) if Record::parse(bytes).is_ok_and(|record| is_mine(&record)) => return Ok(()),
             Err(fault) => format!("queue offset {n}: no record at {at}: {fault}"),
         };
         report.finding("no-record", &slot.segment.path, slot.position, &text)
-    })
+    })?;
+    Ok(closing)
 }

@@ -10,10 +10,12 @@ use crate::metadata::{check_checkpoint, check_config, deleted_topics};
 use crate::queues::{Queues, check_row, usual};
 use crate::report::Report;
 use crate::walk::{Step, walk_file};
+use ringmq_storage::damage::is_filler;
 use ringmq_storage::record::decode::Record;
 use ringmq_storage::record::layout::sys_flag;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 
 struct Log {
@@ -24,6 +26,8 @@ struct Log {
     /// Where the records of a file ended before its end; wrong if the log goes on in a later file.
     stopped: Option<(PathBuf, u64, &'static str)>,
     inner_batches: u64,
+    /// Stretches of damage that a start has filled.
+    filled: Vec<Range<u64>>,
     /// Records of topics that are neither in topics.json nor have a queue.
     of_lost_topics: BTreeMap<String, u64>,
 }
@@ -71,6 +75,7 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write) -> io::Result<bool> {
         store_timestamp_max: None,
         stopped: None,
         inner_batches: 0,
+        filled: Vec::new(),
         of_lost_topics: BTreeMap::new(),
     };
     let mut reader = Reader::default();
@@ -98,7 +103,8 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write) -> io::Result<bool> {
         check_log_file(segment, 0, &mut log, &known, &mut queues, is_running, &mut reader, report)?;
     }
     queues.check_slots(log_min..log.end, &found.segments, &mut reader, report)?;
-    let index = IndexCheck { log: log_min..log.end, segments: &found.segments, slots: args.index_slots, is_running };
+    let (segments, filled) = (&found.segments, &log.filled);
+    let index = IndexCheck { log: log_min..log.end, filled, segments, slots: args.index_slots, is_running };
     index.check(&root.join("index"), &mut reader, report)?;
     check_checkpoint(root, log.store_timestamp_max, is_running, report)?;
     notes(&log, &queues, report)?;
@@ -192,6 +198,9 @@ fn check_entry_of(
     report: &mut Report<'_>,
 ) -> io::Result<()> {
     if !sys_flag::is_queued(record.sys_flag) {
+        if is_filler(record) {
+            log.filled.push(at..at + record.bytes.len() as u64);
+        }
         return Ok(());
     }
     if record.sys_flag & sys_flag::INNER_BATCH != 0 {
@@ -219,6 +228,19 @@ fn notes(log: &Log, queues: &Queues, report: &mut Report<'_>) -> io::Result<()> 
     if log.inner_batches > 0 {
         report
             .note(&format!("{} inner batches: their queues (batchconsumequeue) are not checked", log.inner_batches))?;
+    }
+    if queues.closing > 0 {
+        report.note(&format!(
+            "{} entries close gaps in their queues: they point to the next record of the queue",
+            queues.closing
+        ))?;
+    }
+    if !log.filled.is_empty() {
+        let bytes: u64 = log.filled.iter().map(|range| range.end - range.start).sum();
+        report.note(&format!(
+            "{bytes} bytes of the log were damaged once and have been filled, the first at {}",
+            log.filled[0].start
+        ))?;
     }
     if queues.own_delays > 0 {
         report.note(&format!(

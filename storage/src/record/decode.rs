@@ -291,18 +291,6 @@ pub fn peek_size(bytes: &[u8]) -> Option<(u32, u32)> {
     (bytes.len() >= BLANK_BYTES).then(|| (read_u32(bytes, 0), read_u32(bytes, 4)))
 }
 
-/// Whether a record of `record_bytes` that was written at `log_offset` starts at the first of `bytes`, by its own word, and
-/// one that a queue can hold.
-pub(crate) fn peek_is(bytes: &[u8], log_offset: u64, record_bytes: u32) -> bool {
-    let Some((size, magic)) = peek_size(bytes).filter(|_| bytes.len() >= BORN_HOST_AT) else {
-        return false;
-    };
-    size == record_bytes
-        && matches!(magic, MAGIC_V1 | MAGIC_V2)
-        && read_u64(bytes, LOG_OFFSET_AT) == log_offset
-        && sys_flag::is_queued(read_i32(bytes, SYS_FLAG_AT))
-}
-
 /// Store timestamp of the record that starts at the first of `bytes`; `None` if they end before it.
 pub fn peek_store_timestamp(bytes: &[u8]) -> Option<i64> {
     let flags = (bytes.len() >= BORN_HOST_AT).then(|| read_i32(bytes, SYS_FLAG_AT))?;

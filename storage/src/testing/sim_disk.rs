@@ -583,8 +583,8 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::NotADirectory.into());
         };
         let found = |(name, id): (&OsString, &usize)| match &machine.nodes[*id] {
-            Node::Dir { .. } => Found { name: name.clone(), is_dir: true, bytes: 0 },
-            Node::File(inode) => Found { name: name.clone(), is_dir: false, bytes: inode.bytes },
+            Node::Dir { .. } => Found { name: name.clone(), is_dir: true, is_special: false, bytes: 0 },
+            Node::File(inode) => Found { name: name.clone(), is_dir: false, is_special: false, bytes: inode.bytes },
         };
         Ok(live.iter().map(found).collect())
     }
