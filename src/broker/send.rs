@@ -472,13 +472,14 @@ pub fn push_message_id(out: &mut String, store_host: SocketAddr, log_offset: u64
     push_hex(out, &log_offset.to_be_bytes());
 }
 
-/// Two digits a byte, upper case. Once for each message, so not by `format!`.
-fn push_hex(out: &mut String, bytes: &[u8]) {
+/// Two digits a byte, upper case. Once for each message, so not by `format!`, nor digit by digit.
+fn push_hex<const N: usize>(out: &mut String, bytes: &[u8; N]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in bytes {
-        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        out.push(char::from(DIGITS[usize::from(byte & 15)]));
+    let mut digits = [[0; 2]; N];
+    for (pair, byte) in digits.iter_mut().zip(bytes) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
+    out.push_str(std::str::from_utf8(digits.as_flattened()).expect("digits"));
 }
 
 #[cfg(test)]
