@@ -711,4 +711,13 @@ fn a_batch_is_answered_with_the_ids_of_its_messages() {
         write!(ids, "{comma}7F000001{port:08X}{:016X}", message.log_offset).expect("a String");
     }
     assert_eq!(told.ext["msgId"], ids);
+
+    // Of a message's tag and that of its batch, which is stored behind it, the later counts.
+    wire.ask(&send_batch("batch", 0, &body).field("i", "TAGS\u{1}S")).ok();
+    for (tag, want) in [("T", vec![1]), ("S", vec![3, 4, 5]), ("none", vec![])] {
+        let told = wire.ask(&pull("g", "batch", 0, 0).field("subscription", tag));
+        let got: Vec<i64> =
+            if told.code == 0 { told.messages() } else { Vec::new() }.iter().map(|m| m.queue_offset).collect();
+        assert_eq!(got, want, "{tag}: {told:?}");
+    }
 }

@@ -97,6 +97,8 @@ pub struct SendScratch {
     cluster: Vec<u8>,
     /// For sends that leave the choice of the queue to the broker.
     next_queue: u32,
+    /// Of the messages of a batch.
+    tags_codes: Vec<i64>,
 }
 
 impl SendScratch {
@@ -215,10 +217,14 @@ pub fn send(
             created = created.max(made.ok_or_else(|| topic_missing(topic))?.1);
         }
     }
+    scratch.tags_codes.clear();
     if is_batch {
         for message in batch::messages(command.body) {
             let message = message.map_err(|error| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()))?;
-            self::marks(broker, &self::features(message.properties), &header, true)?;
+            let own = self::features(message.properties);
+            self::marks(broker, &own, &header, true)?;
+            // What is said for all of them is stored behind, and the later counts.
+            scratch.tags_codes.push(features.tags.or(own.tags).map_or(0, properties::tag_code));
             let bytes = message.properties.len() + 1 + text.len();
             if bytes > PROPERTIES_BYTES_MAX {
                 return Err(Refusal::new(
@@ -267,7 +273,7 @@ pub fn send(
         let shared: [&[u8]; 3] =
             [text, if properties::needs_separator(text) { &[properties::PAIR_END] } else { &[] }, &scratch.cluster];
         record.properties = &shared;
-        append.push_client_batch(&record, &queue, broker.record_limits).map_err(illegal)?
+        append.push_client_batch(&record, &scratch.tags_codes, &queue, broker.record_limits).map_err(illegal)?
     } else if marks.is_half || delay_level > 0 {
         let plain: [&[u8]; 2] = [text, &scratch.cluster];
         check(&NewRecord { properties: &plain, ..record }, broker.record_limits).map_err(illegal)?;

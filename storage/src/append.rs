@@ -136,14 +136,18 @@ impl AppendBatch {
 
     /// A client batch (request 320): `shared.body` in the batch encoding; every inner message becomes a record with
     /// `shared`'s topic, queue, hosts, times and sys flag, its own flag and body, and its own properties followed by
-    /// `shared.properties` (with a 0x02 between where needed). Its tags code is that of the joined properties; topic
+    /// `shared.properties` (with a 0x02 between where needed). `tags_codes`: those of the joined properties, in order; topic
     /// SCHEDULE_TOPIC_XXXX is not for batches. One unit: all in one file, consecutive queue offsets.
     ///
     /// # Errors
     /// A limit of the whole or of one message broken, or a batch that cannot be read; the batch is unchanged then.
+    ///
+    /// # Panics
+    /// When there are more or fewer tags codes than messages.
     pub fn push_client_batch(
         &mut self,
         shared: &NewRecord<'_>,
+        tags_codes: &[i64],
         queue: &Arc<ConsumeQueue>,
         limits: RecordLimits,
     ) -> Result<usize, RecordError> {
@@ -165,22 +169,17 @@ impl AppendBatch {
             count += 1;
         }
         check_total(total, limits, BATCH_GROWTH_MAX)?;
+        assert_eq!(count, tags_codes.len(), "a tags code for each message");
 
         let start = self.buffer.len();
         self.buffer.reserve(total);
-        for message in batch::messages(shared.body) {
+        for (message, tags_code) in batch::messages(shared.body).zip(tags_codes) {
             let message = message.expect("read without error above");
             let position = self.buffer.len();
             let pieces = [message.properties, separator(message.properties, shared_bytes)];
             let pieces = pieces.into_iter().chain(shared.properties.iter().copied());
             let store_timestamp_at = encode::encode_as(shared, message.flag, 0, message.body, pieces, &mut self.buffer);
-            let properties_at = self.buffer.len()
-                - message.properties.len()
-                - separator(message.properties, shared_bytes).len()
-                - shared_bytes;
-            let tags_code =
-                properties::get(&self.buffer[properties_at..], properties::TAGS).map_or(0, properties::tag_code);
-            self.records.push(PushedRecord { position, store_timestamp_at, tags_code: TagsCode::Of(tags_code) });
+            self.records.push(PushedRecord { position, store_timestamp_at, tags_code: TagsCode::Of(*tags_code) });
         }
         debug_assert_eq!(self.buffer.len() - start, total);
         Ok(self.end_unit(start, count, shared.sys_flag, queue))

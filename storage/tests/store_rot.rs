@@ -151,9 +151,10 @@ fn an_entry_out_of_order_far_back_is_mended_by_the_start() {
 /// The start reads the end of the log only, but who reads an entry finds that it is wrong.
 #[test]
 fn a_flipped_bit_far_back_is_met_by_a_pull_and_mended_by_the_next_start() {
-    for (what, at) in [("offset", 7), ("size", 11)] {
+    // Of the size, some grow and some shrink it.
+    for (what, at, bits) in [("offset", 7, 1), ("size", 11, 1), ("size", 11, 2), ("size", 11, 4), ("size", 11, 8)] {
         let (_dir, root) = stopped(true, long);
-        flip_entry(&root, 10, at, 1);
+        flip_entry(&root, 10, at, bits);
         let (store, told) = open_told(&root);
         check_bodies(&store, long, Some(10), &format!("{what}: {told}"));
         stop(store, true);

@@ -303,7 +303,9 @@ fn append(store: &Store, disk: &SimDisk, model: &mut Model, rng: &mut Rng, now_m
             batch.push(&record(first, &first.body, pieces), tags_code, &queue, limits()).expect("within the limits");
         } else {
             let body = client_batch(&unit);
-            batch.push_client_batch(&record(first, &body, &[]), &queue, limits()).expect("within the limits");
+            let code = |sent: &Sent| properties::tags_code(sent.topic, &sent.properties, now_ms as i64, &DELAYS_MS);
+            let codes: Vec<i64> = unit.iter().map(code).collect();
+            batch.push_client_batch(&record(first, &body, &[]), &codes, &queue, limits()).expect("within the limits");
         }
         units.push(unit);
     }
