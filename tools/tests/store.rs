@@ -407,11 +407,11 @@ fn a_mended_store_is_sound() {
         store.close(3).expect("closed");
         drop((queue, store));
         patch(log(&root, 0), entries[0].log_offset + at, &bytes);
-        assert_eq!(verify(&root).0, 1, "at {at}");
+        assert_eq!(verify_index(&root).0, 1, "at {at}");
         let (store, _) = Store::open(config(&root), 1).expect("opens");
         store.close(3).expect("closed");
         drop(store);
-        let (code, found) = verify(&root);
+        let (code, found) = verify_index(&root);
         assert_eq!(code, 0, "at {at}: {found:?}");
         assert!(found.iter().any(|line| line["note"].as_str().is_some_and(|note| note.contains("close gaps"))));
     }

@@ -974,23 +974,23 @@ mod tests {
     /// Else a power loss takes every queue, also those whose place only their entries tell.
     #[test]
     fn after_a_round_the_names_of_the_queues_are_durable_up_to_the_root() {
-        let disk = SimDisk::new(1);
-        let open = |disk: &SimDisk| {
+        // Some of it may reach the device by itself.
+        for seed in 0..30 {
+            let disk = SimDisk::new(seed);
             let config =
                 StoreConfig { commit_log_file_bytes: FILE_BYTES, ..StoreConfig::new(Path::new("/data/store")) };
-            Store::open_on(Arc::new(disk.clone()), config, BEGUN_MS).unwrap().0
-        };
-        let store = open(&disk);
-        let mut batch = AppendBatch::default();
-        let queue = store.queue_or_create("T", 0);
-        let body = crate::fault_tests::message("T", b"body", &[]);
-        batch.push(&body, 0, &queue, RecordLimits::of_body(BODY_BYTES_MAX)).unwrap();
-        assert!(store.append(&mut batch, BEGUN_MS).error.is_none());
-        for turn in 1..100 {
-            store.files_turn(BEGUN_MS + 2000 * turn);
+            let store = Store::open_on(Arc::new(disk.clone()), config, BEGUN_MS).unwrap().0;
+            let mut batch = AppendBatch::default();
+            let queue = store.queue_or_create("T", 0);
+            let body = crate::fault_tests::message("T", b"body", &[]);
+            batch.push(&body, 0, &queue, RecordLimits::of_body(BODY_BYTES_MAX)).unwrap();
+            assert!(store.append(&mut batch, BEGUN_MS).error.is_none());
+            for turn in 1..100 {
+                store.files_turn(BEGUN_MS + 2000 * turn);
+            }
+            let names: Vec<_> = disk.after_power_loss(Tear::Nothing).contents().into_keys().collect();
+            assert!(names.iter().any(|name| name.starts_with("/data/store/consumequeue/T/0")), "{seed}: {names:?}");
         }
-        let names: Vec<_> = disk.after_power_loss(Tear::Nothing).contents().into_keys().collect();
-        assert!(names.iter().any(|name| name.starts_with("/data/store/consumequeue/T/0")), "{names:?}");
     }
 
     #[test]
