@@ -46,6 +46,8 @@ const SLICE_BYTES: u64 = 1 << 20;
 const SLICE_KEYS: usize = 1024;
 /// As much of the log behind the index is worth a line at start.
 const TOLD_BYTES: u64 = 64 << 20;
+/// Of records without keys between two index files, before a start believes that there are none with keys.
+const GAP_LOOK_BYTES: u64 = 1 << 20;
 /// What a query builds by itself at most.
 const QUERY_SLICES_MAX: usize = 16;
 /// Pages of items and records that one query may read. They can be cold, and it runs on a shard.
@@ -535,9 +537,49 @@ impl Opening<'_> {
             }
             at += 1;
         }
+        if self.found.noted.is_none()
+            && let Some(at) = self.gap(&files)
+        {
+            self.lines.push(format!("{}: a file is missing before its file {}", self.dir.display(), at + 1));
+            is_changed = true;
+            for file in files.drain(at..) {
+                self.remove(&file.file.path);
+            }
+        }
         state.is_filing_urgent = is_changed;
         self.place(&mut state, files);
         state
+    }
+
+    /// The first file that does not begin where the one before it, or the log, would have it: between them the log has a
+    /// record with keys.
+    fn gap(&self, files: &[Active]) -> Option<usize> {
+        let log = self.found.log;
+        let log_files = log.files();
+        let mut from = log.min();
+        for (index, header) in files.iter().map(|file| file.header).enumerate() {
+            if header.is_empty() {
+                continue;
+            }
+            let begin = header.begin_log_offset;
+            let end = begin.min(from.saturating_add(GAP_LOOK_BYTES));
+            while from < end {
+                let Some(file) = find(&log_files, from) else { break };
+                match record_in(&log_files, from) {
+                    Some(record) if keys_of(&record).next().is_some() => return Some(index),
+                    Some(record) => from += record.bytes.len() as u64,
+                    None => from = file.end(),
+                }
+            }
+            from = header.end_log_offset.max(log.min());
+            // The last one's other keys may be in the next file.
+            if from == header.end_log_offset
+                && let Some(record) = record_in(&log_files, from)
+            {
+                from += record.bytes.len() as u64;
+            }
+        }
+        None
     }
 
     fn remove(&mut self, path: &Path) {
@@ -596,7 +638,8 @@ impl Opening<'_> {
             file.relink()?;
             return Ok(Check::Good);
         }
-        if !is_unsure && header.end_log_offset < end {
+        let noted_end = ItemReader::new(&file.file, header.next).read(header.next - 1)?.log_offset;
+        if !is_unsure && header.end_log_offset < end && noted_end == header.end_log_offset {
             return Ok(Check::Good);
         }
         let mut next = 1;
@@ -613,12 +656,12 @@ impl Opening<'_> {
             }
             is_item
         })?;
-        let is_cut = next < header.next;
+        let is_cut = next < header.next || last.log_offset != header.end_log_offset;
         if is_cut {
             self.lines.push(format!(
-                "{}: {} of {} items are not of records in the log and are put anew",
+                "{}: {} of {} items are of records in the log, others are put anew",
                 file.file.path.display(),
-                header.next - next,
+                next - 1,
                 header.next - 1
             ));
             if next > 1 {
