@@ -18,6 +18,7 @@ use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
 use crate::broker::reply::{self, PushedReply, ReplyPlace};
 use crate::broker::retry::{Back, send_back};
 use crate::broker::send::{SendScratch, Sent, push_message_id, send};
+use crate::broker::stats::Totals;
 use crate::broker::transaction::{self, Ended};
 use crate::broker::{After, Answer, Broker, Channel, Push, PushWhat, Refusal, Request, unsupported};
 use crate::flush_waits::{FlushWaits, Stored};
@@ -850,6 +851,8 @@ impl BrokerShard {
         };
         let mut placed_count = 0;
         let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
+        // Of each of them.
+        let mut put: Vec<Totals> = Vec::new();
         for pending in self.pending.drain(..answered_count) {
             let mut placed = self.batch.placed(pending.unit);
             if let PendingWhat::End { half, message, op } = pending.what
@@ -862,6 +865,8 @@ impl BrokerShard {
                 if let Some(first) = placed.first() {
                     push_message_id(&mut message_id, self.broker.store_host, first.log_offset);
                     placed_count += 1;
+                    let put = Totals { count: 1, bytes: u64::from(first.record_bytes), times: 1 };
+                    self.broker.stats.put_into(&self.batch.queue(pending.unit).topic, put);
                 } else {
                     tracing::warn!(error = ?outcome.error, "a reply message was not stored, its client is told all the same");
                     message_id.push('0');
@@ -889,8 +894,17 @@ impl BrokerShard {
             };
             placed_count += placed.len() as u64;
             let queue = self.batch.queue(pending.unit);
-            if !touched.iter().any(|known| Arc::ptr_eq(known, queue)) {
+            let known = touched.iter().position(|known| Arc::ptr_eq(known, queue));
+            let index = known.unwrap_or(touched.len());
+            if known.is_none() {
                 touched.push(Arc::clone(queue));
+                put.push(Totals::default());
+            }
+            // What undoes a message puts none into a topic.
+            if !matches!(pending.what, PendingWhat::End { message: None, .. }) {
+                put[index].count += placed.len() as u64;
+                put[index].bytes += placed.iter().map(|placed| u64::from(placed.record_bytes)).sum::<u64>();
+                put[index].times += 1;
             }
             if pending.is_oneway {
                 continue;
@@ -913,6 +927,9 @@ impl BrokerShard {
             } else {
                 answer_stored(&self.broker, &mut self.message_id, &stored, response::SUCCESS, out);
             }
+        }
+        for (queue, put) in touched.iter().zip(put) {
+            self.broker.stats.put_into(&queue.topic, put);
         }
         if self.stalled_ns.is_some() {
             self.broker.stats.put(placed_count, 0);

@@ -144,7 +144,7 @@ fn mqadmin(java: Java) {
          clusterList ; brokerStatus -b {broker} ; brokerStatus -c {CLUSTER_NAME} ; \
          topicList ; topicList -c ; topicRoute -t made ; topicStatus -t made ; \
          consumerProgress -g readers ; consumerProgress ; \
-         brokerConsumeStats -b {broker} ; producer -b {broker} ; cleanUnusedTopic -b {broker} ; \
+         statsAll ; statsAll -t made ; brokerConsumeStats -b {broker} ; producer -b {broker} ; cleanUnusedTopic -b {broker} ; \
          updateTopic -c {CLUSTER_NAME} -t made -r 12 -w 12 ; topicRoute -t made ; \
          deleteTopic -c {CLUSTER_NAME} -t gone ; topicList ; topicRoute -t gone"
     );
@@ -178,6 +178,11 @@ fn mqadmin(java: Java) {
         let row = ["made", "readers", BROKER_NAME, &queue.to_string(), "10", "10", "0"];
         printed.has_row("brokerConsumeStats", 0, &row);
     }
+    // The rates of a minute come with its first sample.
+    for nth in 0..2 {
+        printed.has_row("statsAll", nth, &["made", "readers", "0"]);
+    }
+    printed.has_row("statsAll", 0, &["gone", "0", "0.00", "0", "NO_CONSUMER"]);
     printed.has_text("producer", 0, "producer group");
     printed.has_text("cleanUnusedTopic", 0, "success");
     printed.has_text("topicRoute", 1, "\"writeQueueNums\":12");

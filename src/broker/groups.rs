@@ -7,7 +7,7 @@
 use super::persist::{JsonFile, MetaDirty, PersistError};
 use super::{After, Answer, Broker, Refusal, Request, check_group_name};
 use crate::config::BrokerConfig;
-use ringmq_net::protocol::body::group::{SubscriptionGroupConfig, SubscriptionGroupWrapper};
+use ringmq_net::protocol::body::group::{SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupWrapper};
 use ringmq_net::protocol::body::topic::DataVersion;
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::{DeleteGroupHeader, GetGroupConfigHeader};
@@ -179,11 +179,30 @@ pub fn require(
 pub fn update(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let config = SubscriptionGroupConfig::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no subscription group configuration: {error}")))?;
+    check(&config)?;
+    let version = broker.groups.put(config, request.now.wall_ms);
+    Ok(Answer::after(After::Durable(version)))
+}
+
+fn check(config: &SubscriptionGroupConfig) -> Result<(), Refusal> {
     if config.group_name.is_empty() {
         return Err(Refusal::invalid("groupName is missing in the body"));
     }
-    check_group_name(&config.group_name)?;
-    let version = broker.groups.put(config, request.now.wall_ms);
+    check_group_name(&config.group_name)
+}
+
+/// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): all of them or none.
+pub fn update_all(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let list = SubscriptionGroupList::from_json(request.command.body)
+        .map_err(|error| Refusal::invalid(format!("the body is no list of subscription groups: {error}")))?;
+    if list.group_config_list.is_empty() {
+        return Err(Refusal::invalid("groupConfigList is missing or empty"));
+    }
+    list.group_config_list.iter().try_for_each(check)?;
+    let mut version = broker.dirty.changed();
+    for config in list.group_config_list {
+        version = version.max(broker.groups.put(config, request.now.wall_ms));
+    }
     Ok(Answer::after(After::Durable(version)))
 }
 
@@ -204,6 +223,7 @@ pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     if header.with_offsets() {
         broker.offsets.remove_group(header.group_name);
     }
+    broker.stats.remove_group(header.group_name);
     let version = broker.groups.remove(header.group_name, request.now.wall_ms);
     Ok(Answer::after(After::Durable(version)))
 }

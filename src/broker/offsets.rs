@@ -119,6 +119,13 @@ impl Offsets {
         self.table().get(topic).map(|groups| groups.keys().cloned().collect()).unwrap_or_default()
     }
 
+    /// Of a group in a topic, by queue.
+    pub fn queues_of(&self, group: &str, topic: &str) -> Vec<(i32, i64)> {
+        let table = self.table();
+        let queues = table.get(topic).and_then(|groups| groups.get(group));
+        queues.into_iter().flatten().map(|(queue_id, offset)| (*queue_id, *offset)).collect()
+    }
+
     pub fn topics_of(&self, group: &str) -> BTreeSet<String> {
         self.table().iter().filter(|(_, groups)| groups.contains_key(group)).map(|(topic, _)| topic.clone()).collect()
     }

@@ -119,6 +119,7 @@ pub fn send_back(
     again.reconsume_times = record.reconsume_times.saturating_add(1);
     again.delay_level = i64::from(level);
     let unit = again.push(broker, append).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+    broker.stats.sent_back(header.group, &from_topic);
     Ok(Back::Pushed { unit })
 }
 

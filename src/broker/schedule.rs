@@ -12,6 +12,7 @@
 
 use super::again::Again;
 use super::persist::{JsonFile, PersistError};
+use super::stats::Totals;
 use super::transaction::{HALF_TOPIC, OP_TOPIC};
 use super::{Broker, check_topic_name};
 use ringmq_net::protocol::body::offsets::DelayOffsetTable;
@@ -295,6 +296,8 @@ impl Deliverer {
         let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
         for unit in 0..outcome.units_placed {
             let queue = self.append.queue(unit);
+            let bytes = self.append.placed(unit).iter().map(|placed| u64::from(placed.record_bytes)).sum();
+            broker.stats.put_into(&queue.topic, Totals { count: 1, bytes, times: 1 });
             if !touched.iter().any(|known| Arc::ptr_eq(known, queue)) {
                 touched.push(Arc::clone(queue));
             }

@@ -1,21 +1,51 @@
-//! Counters: what brokerStatus, clusterList and consumerProgress print.
+//! Counters: what brokerStatus, clusterList, consumerProgress and statsAll print.
 //!
 //! ```text
-//! shards add to atomics ─ each second a sample ─> rates over 10, 60 and 600 s
+//! shards add to atomics ─┬─ of all, each second a sample ─> rates over 10, 60 and 600 s
+//!                        └─ of a topic, of a group in a topic: samples of the minute, the hour and the day
 //! ```
-//! All counts begin at 0 with the process, as in Java. Source: StoreStatsService.java, BrokerStats.java,
-//! BrokerStatsManager.java.
+//! All counts begin at 0 with the process, as in Java. What a topic got counts where it was stored: a delayed message at
+//! the schedule topic and, when it is due, at its own; a half message at the half topic and, committed, at its own.
+//! Source: StoreStatsService.java, BrokerStats.java, BrokerStatsManager.java, StatsItem.java.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SAMPLE_COUNT_MAX: usize = 601;
-/// Of a group's consumption: a sample every 10 s, a minute of them.
-const GROUP_SAMPLE_MS: u64 = 10_000;
-const GROUP_SAMPLE_COUNT_MAX: usize = 7;
 const WINDOWS_S: [u64; 3] = [10, 60, 600];
+
+/// What an item is asked over: samples, and the time from the oldest of them to the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    Minute,
+    Hour,
+    Day,
+}
+
+const SPANS: [Span; 3] = [Span::Minute, Span::Hour, Span::Day];
+
+impl Span {
+    const fn interval_ms(self) -> u64 {
+        match self {
+            Span::Minute => 10_000,
+            Span::Hour => 600_000,
+            Span::Day => 3_600_000,
+        }
+    }
+
+    const fn sample_count_max(self) -> usize {
+        match self {
+            Span::Minute | Span::Hour => 7,
+            Span::Day => 25,
+        }
+    }
+}
+
+const _: () = assert!(Span::Minute.interval_ms() * (Span::Minute.sample_count_max() as u64 - 1) == 60_000);
+const _: () = assert!(Span::Hour.interval_ms() * (Span::Hour.sample_count_max() as u64 - 1) == 3_600_000);
+const _: () = assert!(Span::Day.interval_ms() * (Span::Day.sample_count_max() as u64 - 1) == 86_400_000);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sample {
@@ -26,11 +56,122 @@ struct Sample {
     transferred: u64,
 }
 
-/// What a group took from a topic.
+/// Messages, their bytes, and the requests that brought or took them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub count: u64,
+    pub bytes: u64,
+    pub times: u64,
+}
+
+/// What a topic got, what a group took from a topic, what it sent back.
 #[derive(Debug, Default)]
-struct GroupGets {
-    count: u64,
-    samples: VecDeque<(u64, u64)>,
+struct Item {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    times: AtomicU64,
+    /// Of each of [`SPANS`], with the time in ms.
+    samples: Mutex<[VecDeque<(u64, Totals)>; SPANS.len()]>,
+}
+
+impl Item {
+    fn add(&self, more: Totals) {
+        self.count.fetch_add(more.count, Ordering::Relaxed);
+        self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
+        self.times.fetch_add(more.times, Ordering::Relaxed);
+    }
+
+    fn totals(&self) -> Totals {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals { count: load(&self.count), bytes: load(&self.bytes), times: load(&self.times) }
+    }
+
+    fn sample(&self, spans: &[Span], now_ms: u64) {
+        let totals = self.totals();
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        for span in spans {
+            let samples = &mut samples[*span as usize];
+            if samples.is_empty() {
+                // It was not there before: all that it has came since the last look at the others.
+                samples.push_back((now_ms.saturating_sub(span.interval_ms()), Totals::default()));
+            }
+            samples.push_back((now_ms, totals));
+            while samples.len() > span.sample_count_max() {
+                samples.pop_front();
+            }
+        }
+    }
+
+    fn counted(&self, span: Span, value: impl Fn(&Totals) -> u64) -> Counted {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = &samples[span as usize];
+        let (Some((from_ms, from)), Some((to_ms, to))) = (samples.front(), samples.back()) else {
+            return Counted::default();
+        };
+        let (sum, times) = (value(to).saturating_sub(value(from)), to.times.saturating_sub(from.times));
+        let per = |divisor: u64, factor: f64| if divisor > 0 { sum as f64 * factor / divisor as f64 } else { 0.0 };
+        Counted { sum, tps: per(to_ms.saturating_sub(*from_ms), 1000.0), avgpt: per(times, 1.0) }
+    }
+
+    /// Nothing has happened for a day.
+    fn is_idle(&self) -> bool {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = &samples[Span::Day as usize];
+        day.len() == Span::Day.sample_count_max() && day.front().is_some_and(|(_, totals)| *totals == self.totals())
+    }
+}
+
+/// An item over a span, by Java's names: the sum, the sum of a second, the sum of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Counted {
+    pub avgpt: f64,
+    pub sum: u64,
+    pub tps: f64,
+}
+
+/// By topic, then by group; what has no group has an empty one. Adding to an item that is there takes no exclusive lock,
+/// nor does sampling.
+#[derive(Debug, Default)]
+struct Items(RwLock<HashMap<String, HashMap<String, Item>>>);
+
+impl Items {
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<String, HashMap<String, Item>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, HashMap<String, Item>>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, topic: &str, group: &str, more: Totals) {
+        if let Some(item) = self.read().get(topic).and_then(|groups| groups.get(group)) {
+            return item.add(more);
+        }
+        self.write().entry(topic.to_string()).or_default().entry(group.to_string()).or_default().add(more);
+    }
+
+    fn with<T>(&self, topic: &str, group: &str, look: impl FnOnce(&Item) -> T) -> Option<T> {
+        self.read().get(topic).and_then(|groups| groups.get(group)).map(look)
+    }
+
+    fn sample(&self, spans: &[Span], now_ms: u64) {
+        for item in self.read().values().flat_map(HashMap::values) {
+            item.sample(spans, now_ms);
+        }
+        if spans.contains(&Span::Day) {
+            self.write().retain(|_, groups| {
+                groups.retain(|_, item| !item.is_idle());
+                !groups.is_empty()
+            });
+        }
+    }
+
+    fn remove_group(&self, group: &str) {
+        self.write().retain(|_, groups| {
+            groups.remove(group);
+            !groups.is_empty()
+        });
+    }
 }
 
 /// Counts at the last two midnights.
@@ -52,7 +193,13 @@ pub struct Stats {
     missed_times: AtomicU64,
     get_count: AtomicU64,
     samples: Mutex<VecDeque<Sample>>,
-    groups: Mutex<HashMap<String, HashMap<String, GroupGets>>>,
+    puts: Items,
+    gets: Items,
+    backs: Items,
+    /// Of the whole broker: puts, gets.
+    both: [Item; 2],
+    /// When items were sampled last, for each of [`SPANS`].
+    sampled_ms: Mutex<[Option<u64>; SPANS.len()]>,
     mornings: Mutex<Mornings>,
 }
 
@@ -66,7 +213,11 @@ impl Stats {
             missed_times: AtomicU64::new(0),
             get_count: AtomicU64::new(0),
             samples: Mutex::default(),
-            groups: Mutex::default(),
+            puts: Items::default(),
+            gets: Items::default(),
+            backs: Items::default(),
+            both: Default::default(),
+            sampled_ms: Mutex::default(),
             mornings: Mutex::new(Mornings { day: local_day(now_ms), ..Mornings::default() }),
         }
     }
@@ -81,19 +232,39 @@ impl Stats {
         self.put_failed.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// What was put into a topic: once for each queue of a batch.
+    pub fn put_into(&self, topic: &str, put: Totals) {
+        if put.count > 0 {
+            self.puts.add(topic, "", put);
+            self.both[0].add(put);
+        }
+    }
+
     /// Once for each pull that found something.
-    pub fn got(&self, group: &str, topic: &str, count: u64, _bytes: u64) {
+    pub fn got(&self, group: &str, topic: &str, count: u64, bytes: u64) {
         self.found_times.fetch_add(1, Ordering::Relaxed);
         self.get_count.fetch_add(count, Ordering::Relaxed);
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_topic = match groups.get_mut(topic) {
-            Some(of_topic) => of_topic,
-            None => groups.entry(topic.to_string()).or_default(),
-        };
-        match of_topic.get_mut(group) {
-            Some(gets) => gets.count += count,
-            None => of_topic.entry(group.to_string()).or_default().count += count,
+        let got = Totals { count, bytes, times: 1 };
+        self.gets.add(topic, group, got);
+        self.both[1].add(got);
+    }
+
+    /// A message of the topic that a member of the group wants again.
+    pub fn sent_back(&self, group: &str, topic: &str) {
+        self.backs.add(topic, group, Totals { count: 1, bytes: 0, times: 1 });
+    }
+
+    /// A topic that was deleted takes its items with it.
+    pub fn remove_topic(&self, topic: &str) {
+        for items in [&self.puts, &self.gets, &self.backs] {
+            items.write().remove(topic);
         }
+    }
+
+    /// And a group.
+    pub fn remove_group(&self, group: &str) {
+        self.gets.remove_group(group);
+        self.backs.remove_group(group);
     }
 
     pub fn missed(&self) {
@@ -117,16 +288,17 @@ impl Stats {
         }
         drop(samples);
 
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        for gets in groups.values_mut().flat_map(HashMap::values_mut) {
-            if gets.samples.back().is_none_or(|(at_ms, _)| now_ms.saturating_sub(*at_ms) >= GROUP_SAMPLE_MS) {
-                gets.samples.push_back((now_ms, gets.count));
-                if gets.samples.len() > GROUP_SAMPLE_COUNT_MAX {
-                    gets.samples.pop_front();
-                }
-            }
+        let mut sampled_ms = self.sampled_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = |span: &Span| {
+            sampled_ms[*span as usize].is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= span.interval_ms())
+        };
+        let due: Vec<Span> = SPANS.into_iter().filter(is_due).collect();
+        due.iter().for_each(|span| sampled_ms[*span as usize] = Some(now_ms));
+        drop(sampled_ms);
+        if !due.is_empty() {
+            [&self.puts, &self.gets, &self.backs].into_iter().for_each(|items| items.sample(&due, now_ms));
+            self.both.iter().for_each(|item| item.sample(&due, now_ms));
         }
-        drop(groups);
 
         let mut mornings = self.mornings.lock().unwrap_or_else(PoisonError::into_inner);
         let day = local_day(now_ms);
@@ -143,13 +315,31 @@ impl Stats {
 
     /// Messages a second that the group took from the topic, over the last minute.
     pub fn consume_tps(&self, group: &str, topic: &str) -> f64 {
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(gets) = groups.get(topic).and_then(|groups| groups.get(group)) else { return 0.0 };
-        match (gets.samples.front(), gets.samples.back()) {
-            (Some((from_ms, from)), Some((to_ms, to))) if to_ms > from_ms => {
-                (to - from) as f64 * 1000.0 / (to_ms - from_ms) as f64
-            }
-            _ => 0.0,
+        self.gets.with(topic, group, |item| item.counted(Span::Minute, |totals| totals.count).tps).unwrap_or(0.0)
+    }
+
+    /// Messages a second that were put into the topic, over the last minute.
+    pub fn put_tps(&self, topic: &str) -> f64 {
+        self.puts.with(topic, "", |item| item.counted(Span::Minute, |totals| totals.count).tps).unwrap_or(0.0)
+    }
+
+    /// Minute, hour and day of an item by Java's name and key. `None` for a name that is not counted, and where nothing
+    /// was counted.
+    pub fn item(&self, name: &str, key: &str, cluster: &str) -> Option<[Counted; SPANS.len()]> {
+        let count = |totals: &Totals| totals.count;
+        let bytes = |totals: &Totals| totals.bytes;
+        let counted = |value: fn(&Totals) -> u64| move |item: &Item| SPANS.map(|span| item.counted(span, value));
+        // Neither has an `@` in it.
+        let in_topic = key.split_once('@');
+        match name {
+            "TOPIC_PUT_NUMS" => self.puts.with(key, "", counted(count)),
+            "TOPIC_PUT_SIZE" => self.puts.with(key, "", counted(bytes)),
+            "GROUP_GET_NUMS" => in_topic.and_then(|(topic, group)| self.gets.with(topic, group, counted(count))),
+            "GROUP_GET_SIZE" => in_topic.and_then(|(topic, group)| self.gets.with(topic, group, counted(bytes))),
+            "SNDBCK_PUT_NUMS" => in_topic.and_then(|(topic, group)| self.backs.with(topic, group, counted(count))),
+            "BROKER_PUT_NUMS" if key == cluster => Some(counted(count)(&self.both[0])),
+            "BROKER_GET_NUMS" if key == cluster => Some(counted(count)(&self.both[1])),
+            _ => None,
         }
     }
 
@@ -234,13 +424,62 @@ mod tests {
     fn a_group_has_its_own_rate() {
         let stats = Stats::new(0);
         stats.got("g", "T", 10, 0);
-        stats.sample(0);
-        stats.got("g", "T", 100, 0);
-        stats.sample(9_999);
         assert_eq!(stats.consume_tps("g", "T"), 0.0);
-        stats.sample(10_000);
-        assert_eq!(stats.consume_tps("g", "T"), 10.0);
+        // What came before the first sample came within one interval.
+        stats.sample(100_000);
+        assert_eq!(stats.consume_tps("g", "T"), 1.0);
+        stats.got("g", "T", 100, 0);
+        stats.sample(109_999);
+        assert_eq!(stats.consume_tps("g", "T"), 1.0);
+        stats.sample(110_000);
+        assert_eq!(stats.consume_tps("g", "T"), 5.5);
         assert_eq!(stats.consume_tps("g", "U"), 0.0);
+    }
+
+    #[test]
+    fn minute_hour_and_day_have_their_samples() {
+        let stats = Stats::new(0);
+        let start_ms = 86_400_000 * 100;
+        for second in 0..7200 {
+            stats.put_into("T", Totals { count: 2, bytes: 300, times: 1 });
+            stats.got("g", "T", 1, 150);
+            stats.sample(start_ms + second * 1000);
+        }
+        stats.sent_back("g", "T");
+        let [minute, hour, day] = stats.item("TOPIC_PUT_NUMS", "T", "C").unwrap();
+        assert_eq!((minute.sum, minute.tps, minute.avgpt), (120, 2.0, 2.0));
+        assert_eq!((hour.sum, hour.tps), (7200, 2.0));
+        // The last sample of the day was the one after an hour.
+        assert_eq!(day.sum, 7202);
+        let [minute, ..] = stats.item("GROUP_GET_SIZE", "T@g", "C").unwrap();
+        assert_eq!((minute.sum, minute.avgpt), (9000, 150.0));
+        assert_eq!(stats.item("BROKER_PUT_NUMS", "C", "C").unwrap()[0].sum, 120);
+        assert_eq!(stats.item("SNDBCK_PUT_NUMS", "T@g", "C").unwrap(), [Counted::default(); 3]);
+        for (name, key) in [
+            ("TOPIC_PUT_NUMS", "U"),
+            ("TOPIC_PUT_NUMS", ""),
+            ("GROUP_GET_NUMS", "T"),
+            ("GROUP_GET_NUMS", "T@h"),
+            ("BROKER_PUT_NUMS", "D"),
+            ("NO_SUCH_NUMS", "T"),
+        ] {
+            assert_eq!(stats.item(name, key, "C"), None, "{name} {key}");
+        }
+        stats.remove_group("g");
+        assert_eq!(stats.item("GROUP_GET_NUMS", "T@g", "C"), None);
+        stats.remove_topic("T");
+        assert_eq!(stats.item("TOPIC_PUT_NUMS", "T", "C"), None);
+    }
+
+    #[test]
+    fn what_is_idle_for_a_day_is_forgotten() {
+        let stats = Stats::new(0);
+        stats.put_into("T", Totals { count: 1, bytes: 1, times: 1 });
+        for hour in 0..25 {
+            assert!(stats.item("TOPIC_PUT_NUMS", "T", "C").is_some(), "{hour}");
+            stats.sample(86_400_000 + hour * 3_600_000);
+        }
+        assert_eq!(stats.item("TOPIC_PUT_NUMS", "T", "C"), None);
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl Deletions {
             let deleted = broker.store.delete_topic(&topic);
             // A group may have committed meanwhile.
             broker.offsets.remove_topic(&topic);
+            broker.stats.remove_topic(&topic);
             // For shards that took a queue in between. All of them turn when this is durable, and find held pulls of
             // queues that are no more.
             broker.topics.queues_moved();

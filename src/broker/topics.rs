@@ -10,7 +10,7 @@ use super::persist::{JsonFile, MetaDirty, PersistError};
 use super::{After, Answer, Broker, RETRY_PREFIX, Refusal, Request, check_topic_name, topic_missing};
 use crate::config::BrokerConfig;
 use ringmq_net::protocol::body::topic::{
-    DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicFilterType, TopicList,
+    DataVersion, TopicConfig, TopicConfigList, TopicConfigSerializeWrapper, TopicFilterType, TopicList,
 };
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::{CreateTopicHeader, GetTopicConfigHeader};
@@ -269,8 +269,8 @@ impl Topics {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn has_room(&self) -> bool {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).table.len() < TOPIC_COUNT_MAX
+    fn has_room(&self, count: usize) -> bool {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).table.len() + count <= TOPIC_COUNT_MAX
     }
 
     /// The topic of a send: made from its template where that exists and may be inherited. With it the version that
@@ -297,7 +297,7 @@ impl Topics {
             .get(template)
             .filter(|template| template.perm & PERM_INHERIT != 0)
             .filter(|template| self.auto_create || template.topic_name != AUTO_CREATE_TEMPLATE)?;
-        if !self.has_room() {
+        if !self.has_room(1) {
             tracing::warn!(topic = name, TOPIC_COUNT_MAX, "topic not created: the table is full");
             return None;
         }
@@ -326,7 +326,7 @@ impl Topics {
         if let Some(known) = self.get_with_version(name) {
             return Some(known);
         }
-        if !self.has_room() || check_topic_name(name).is_err() || self.going(name).is_some() {
+        if !self.has_room(1) || check_topic_name(name).is_err() || self.going(name).is_some() {
             return None;
         }
         let mut made = topic(name, queue_count.clamp(0, QUEUE_COUNT_MAX), PERM_RW);
@@ -412,26 +412,8 @@ pub fn create(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     let filter_type = TopicFilterType::from_name(header.topic_filter_type).ok_or_else(|| {
         Refusal::invalid(format!("topicFilterType '{}' is neither SINGLE_TAG nor MULTI_TAG", header.topic_filter_type))
     })?;
-    for (field, count) in [("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)] {
-        if !(0..=QUEUE_COUNT_MAX).contains(&count) {
-            return Err(Refusal::invalid(format!("{field} {count} is not between 0 and {QUEUE_COUNT_MAX}")));
-        }
-    }
-    if !(0..=15).contains(&header.perm) {
-        return Err(Refusal::invalid(format!("perm {} is not between 0 and 15", header.perm)));
-    }
-    let _change = broker.topics.change();
-    let before = broker.topics.get(header.topic);
-    if before.is_none() && !broker.topics.has_room() {
-        return Err(Refusal::new(
-            response::SYSTEM_ERROR,
-            format!("this broker has {TOPIC_COUNT_MAX} topics, its limit"),
-        ));
-    }
-    let before_attributes = before.as_ref().and_then(|topic| topic.attributes.as_ref());
-    let attributes = changed_attributes(before_attributes, header.attributes.unwrap_or(""))?;
-    let topic = TopicConfig {
-        attributes,
+    let wanted = TopicConfig {
+        attributes: None,
         order: header.order,
         perm: header.perm,
         read_queue_nums: header.read_queue_nums,
@@ -440,14 +422,75 @@ pub fn create(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
         topic_sys_flag: header.topic_sys_flag,
         write_queue_nums: header.write_queue_nums,
     };
-    if before.is_some_and(|before| *before == topic) {
-        return Ok(Answer::after(After::Registered(broker.dirty.changed())));
+    change(broker, vec![(wanted, header.attributes.unwrap_or("").to_string())], request.now.wall_ms)
+}
+
+/// UPDATE_AND_CREATE_TOPIC_LIST (18): all of them or none. The attributes of each are changes, `+key` or `-key`.
+pub fn create_all(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let list = TopicConfigList::from_json(request.command.body)
+        .map_err(|error| Refusal::invalid(format!("the body is no list of topics: {error}")))?;
+    if list.topic_config_list.is_empty() {
+        return Err(Refusal::invalid("topicConfigList is missing or empty"));
     }
-    if broker.topics.going(header.topic).is_some() {
-        let remark = format!("topic[{}] is being deleted, its queues are not gone yet: try again", header.topic);
+    let mut wanted = Vec::with_capacity(list.topic_config_list.len());
+    let mut names = BTreeSet::new();
+    for mut topic in list.topic_config_list {
+        if !names.insert(topic.topic_name.clone()) {
+            return Err(Refusal::invalid(format!(
+                "topic[{}] stands twice in the list",
+                super::shown(&topic.topic_name)
+            )));
+        }
+        check_topic_name(&topic.topic_name)?;
+        check_not_system(broker, &topic.topic_name)?;
+        let changes = topic.attributes.take().unwrap_or_default();
+        let change = |(key, value): (&String, &String)| match key.starts_with('-') {
+            true => key.clone(),
+            false => format!("{key}={value}"),
+        };
+        let changes: Vec<String> = changes.iter().map(change).collect();
+        wanted.push((topic, changes.join(",")));
+    }
+    change(broker, wanted, request.now.wall_ms)
+}
+
+/// Topics as they are wanted, each with the changes of its attributes: all of them or none.
+fn change(broker: &Broker, wanted: Vec<(TopicConfig, String)>, now_ms: u64) -> Result<Answer, Refusal> {
+    let _change = broker.topics.change();
+    let mut changed = Vec::new();
+    let mut new_count = 0;
+    for (mut topic, attributes) in wanted {
+        let name = &topic.topic_name;
+        for (field, count) in [("readQueueNums", topic.read_queue_nums), ("writeQueueNums", topic.write_queue_nums)] {
+            if !(0..=QUEUE_COUNT_MAX).contains(&count) {
+                return Err(Refusal::invalid(format!("{field} {count} is not between 0 and {QUEUE_COUNT_MAX}")));
+            }
+        }
+        if !(0..=15).contains(&topic.perm) {
+            return Err(Refusal::invalid(format!("perm {} is not between 0 and 15", topic.perm)));
+        }
+        let before = broker.topics.get(name);
+        new_count += usize::from(before.is_none());
+        let before_attributes = before.as_ref().and_then(|topic| topic.attributes.as_ref());
+        topic.attributes = changed_attributes(before_attributes, &attributes)?;
+        if before.is_some_and(|before| *before == topic) {
+            continue;
+        }
+        if broker.topics.going(&topic.topic_name).is_some() {
+            let remark =
+                format!("topic[{}] is being deleted, its queues are not gone yet: try again", topic.topic_name);
+            return Err(Refusal::new(response::SYSTEM_ERROR, remark));
+        }
+        changed.push(topic);
+    }
+    if new_count > 0 && !broker.topics.has_room(new_count) {
+        let remark = format!("this broker cannot have more than {TOPIC_COUNT_MAX} topics, its limit");
         return Err(Refusal::new(response::SYSTEM_ERROR, remark));
     }
-    let version = broker.topics.put(Arc::new(topic), request.now.wall_ms);
+    let mut version = broker.dirty.changed();
+    for topic in changed {
+        version = version.max(broker.topics.put(Arc::new(topic), now_ms));
+    }
     Ok(Answer::after(After::Registered(version)))
 }
 

@@ -1,18 +1,27 @@
 //! Progress by queue: GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300),
 //! QUERY_CONSUME_TIME_SPAN (303), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305), GET_BROKER_CONSUME_STATS (317),
-//! GET_ALL_PRODUCER_INFO (328). Source: AdminBrokerProcessor.java.
+//! GET_ALL_PRODUCER_INFO (328), QUERY_CORRECTION_OFFSET (308), VIEW_BROKER_STATS_DATA (315), QUERY_TOPICS_BY_CONSUMER
+//! (343), QUERY_SUBSCRIPTION_BY_CONSUMER (345). Source: AdminBrokerProcessor.java.
 
-use crate::broker::{Answer, Broker, Refusal, Request, topic_missing};
+use crate::broker::stats::Counted;
+use crate::broker::{Answer, Broker, Refusal, Request, shown, topic_missing};
+use ringmq_net::protocol::body::heartbeat::SubscriptionData;
 use ringmq_net::protocol::body::queue::MessageQueue;
 use ringmq_net::protocol::body::stats::{
     ConsumeStats, ConsumeStatsList, ConsumeTimeSpans, GroupList, OffsetWrapper, QueueTimeSpan, TopicOffset,
     TopicStatsTable,
 };
+use ringmq_net::protocol::body::topic::TopicList;
+use ringmq_net::protocol::codes::response;
+use ringmq_net::protocol::fastjson;
 use ringmq_net::protocol::headers::admin::{
-    BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader, TopicConsumeByWhoHeader, TopicStatsHeader,
+    BrokerConsumeStatsHeader, BrokerStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader, CorrectionOffsetHeader,
+    SubscriptionByConsumerHeader, TopicConsumeByWhoHeader, TopicStatsHeader, TopicsByConsumerHeader,
 };
+use ringmq_net::protocol::headers::{HeaderError, HeaderProblem};
 use ringmq_storage::consume_queue::ConsumeQueue;
-use std::collections::BTreeSet;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn message_queue(broker: &Broker, topic: &str, queue_id: i32) -> MessageQueue {
     MessageQueue { broker_name: broker.config.broker_name.clone(), queue_id, topic: topic.to_string() }
@@ -21,7 +30,7 @@ fn message_queue(broker: &Broker, topic: &str, queue_id: i32) -> MessageQueue {
 pub fn topic_stats(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = TopicStatsHeader::parse(&request.command.ext)?;
     let topic = broker.topics.get(header.topic).ok_or_else(|| topic_missing(header.topic))?;
-    let mut table = TopicStatsTable::default();
+    let mut table = TopicStatsTable { topic_put_tps: broker.stats.put_tps(header.topic), ..TopicStatsTable::default() };
     for queue_id in 0..topic.write_queue_nums.max(topic.read_queue_nums) {
         let mut offsets = TopicOffset::default();
         if let Some(queue) = broker.store.queue(header.topic, queue_id) {
@@ -149,4 +158,80 @@ pub fn topic_consumed_by(broker: &Broker, request: &Request<'_, '_>) -> Result<A
 
 pub fn system_topics(broker: &Broker) -> Result<Answer, Refusal> {
     Ok(Answer::body(broker.topics.system_list().to_json()))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BrokerStatsData {
+    stats_day: Counted,
+    stats_hour: Counted,
+    stats_minute: Counted,
+}
+
+/// VIEW_BROKER_STATS_DATA (315).
+pub fn broker_stats(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let BrokerStatsHeader { stats_name, stats_key } = BrokerStatsHeader::parse(&request.command.ext)?;
+    let spans = broker.stats.item(stats_name, stats_key, &broker.config.cluster_name).ok_or_else(|| {
+        let remark = format!("The stats <{}> <{}> not exist", shown(stats_name), shown(stats_key));
+        Refusal::new(response::SYSTEM_ERROR, remark)
+    })?;
+    let [stats_minute, stats_hour, stats_day] = spans;
+    Ok(Answer::body(fastjson::to_vec(&BrokerStatsData { stats_day, stats_hour, stats_minute })))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CorrectionOffsets {
+    correction_offsets: BTreeMap<i32, i64>,
+}
+
+/// QUERY_CORRECTION_OFFSET (308): how far all groups have read each queue of the topic, those that are listed aside. A
+/// queue that the compared group is behind in has the largest number. Java forgets the offsets of the listed groups.
+pub fn correction_offsets(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = CorrectionOffsetHeader::parse(&request.command.ext)?;
+    let aside: Vec<&str> = header.filter_groups.unwrap_or("").split(',').map(str::trim).collect();
+    let min = |queue_id: i32| broker.store.queue(header.topic, queue_id).map_or(0, |queue| queue.min() as i64);
+    let mut offsets: BTreeMap<i32, i64> = BTreeMap::new();
+    for group in broker.offsets.groups_of(header.topic).iter().filter(|group| !aside.contains(&group.as_str())) {
+        for (queue_id, offset) in broker.offsets.queues_of(group, header.topic) {
+            // What lies before the queue's begin is nobody's place any more.
+            if offset >= min(queue_id) {
+                offsets.entry(queue_id).and_modify(|least| *least = offset.min(*least)).or_insert(offset);
+            }
+        }
+    }
+    for (queue_id, offset) in broker.offsets.queues_of(header.compare_group, header.topic) {
+        if let Some(least) = offsets.get_mut(&queue_id)
+            && *least > offset
+        {
+            *least = i64::MAX;
+        }
+    }
+    Ok(Answer::body(fastjson::to_vec_java(&CorrectionOffsets { correction_offsets: offsets })))
+}
+
+/// QUERY_TOPICS_BY_CONSUMER (343): those that the group has offsets of.
+pub fn topics_consumed(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = TopicsByConsumerHeader::parse(&request.command.ext)?;
+    let topic_list = broker.offsets.topics_of(header.group);
+    Ok(Answer::body(TopicList { broker_addr: Some(broker.config.broker_addr()), topic_list }.to_json()))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SubscriptionAnswer<'a> {
+    group: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscription_data: Option<&'a SubscriptionData>,
+    topic: &'a str,
+}
+
+/// QUERY_SUBSCRIPTION_BY_CONSUMER (345): what the group's heartbeats say about the topic; a success without it where
+/// they say nothing, as in Java.
+pub fn subscription(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
+    let header = SubscriptionByConsumerHeader::parse(&request.command.ext)?;
+    let topic = header.topic.ok_or(HeaderError { field: "topic", problem: HeaderProblem::Missing })?;
+    let found = broker.clients.subscription(header.group, topic).ok();
+    let subscription_data = found.as_ref().map(|(subscription, _)| &subscription.data);
+    Ok(Answer::body(fastjson::to_vec(&SubscriptionAnswer { group: header.group, subscription_data, topic })))
 }
