@@ -625,7 +625,7 @@ impl BrokerShard {
                 Ok(Ended::Unknown) => Ok(None),
                 Err(refusal) => Err(Err(refusal)),
             },
-            _ if reply::is_reply(command.code) && !broker.config.reply_store_enable => {
+            _ if reply::is_reply(command.code) && !broker.live.config().reply_store_enable => {
                 // Checked like any send, and not stored.
                 let sent = send(broker, &mut self.send, command, peer, now, &mut AppendBatch::default());
                 match sent.and_then(|sent| Ok((sent, reply::push(broker, command, peer, now)?))) {
@@ -1173,7 +1173,7 @@ impl BrokerShard {
             .ext_num("queueId", i64::from(place.queue_id))
             .ext_num("queueOffset", place.queue_offset)
             .ext("MSG_REGION", &self.broker.config.region_id)
-            .ext_bool("TRACE_ON", self.broker.config.trace_on)
+            .ext_bool("TRACE_ON", self.broker.live.trace_on())
             .finish();
         self.to_channel(asker.channel, bytes, peers, out);
     }
@@ -1275,7 +1275,7 @@ fn answer_stored(broker: &Broker, id: &mut String, stored: &Stored, code: i32, o
         .ext_num("queueId", i64::from(queue_id))
         .ext_num("queueOffset", stored.queue_offset as i64)
         .ext("MSG_REGION", &broker.config.region_id)
-        .ext_bool("TRACE_ON", broker.config.trace_on)
+        .ext_bool("TRACE_ON", broker.live.trace_on())
         .finish();
 }
 

@@ -1,10 +1,14 @@
-//! What mqadmin and the admin classes of clients ask a broker beside topics and groups, by raw frames.
+//! What mqadmin and the admin classes of clients ask a broker beside topics and groups, by raw frames; and what of
+//! pulls, filters, topics, groups and transactions changes while the node runs.
 
 mod support;
 
 use serde_json::Value;
 use std::time::Duration;
-use support::wire::{Ask, Told, Wire, create_topic, delete_topic, heartbeat, pull, send, update_offset};
+use support::wire::{
+    Ask, Told, Wire, create_topic, delete_topic, heartbeat, producer_heartbeat, pull, pull_and_wait, send,
+    update_offset,
+};
 use support::{CLUSTER_NAME, Cluster, await_that};
 
 /// Only ends a hang: items are sampled every 10 s.
@@ -179,4 +183,114 @@ fn topics_and_groups_come_in_lists() {
     wire.ask(&topics(&format!("{one},{less}"))).ok();
     assert!(json(wire.ask(&Ask::new(351).field("topic", "list-two"))).get("attributes").is_none());
     assert_eq!(json(wire.ask(&Ask::new(352).field("group", "list-g")))["retryMaxTimes"], 3);
+}
+
+fn set(wire: &mut Wire, lines: &str) {
+    wire.ask(&Ask::new(25).body(lines)).ok();
+}
+
+/// Each key does what it says from the next request on.
+#[test]
+fn pulls_and_filters_change_while_the_node_runs() {
+    let Some((cluster, mut wire)) = start("admin-live-pull") else { return };
+    wire.ask(&create_topic("live", 1)).ok();
+    for number in 0..10 {
+        wire.ask(&send("live", 0, &[number; 100], "KEYS\u{1}same\u{2}")).ok();
+    }
+    let count = |wire: &mut Wire| wire.ask(&pull("g", "live", 0, 0)).ok().messages().len();
+    assert_eq!(count(&mut wire), 10);
+    set(&mut wire, "maxTransferCountOnMessageInMemory=3");
+    assert_eq!(count(&mut wire), 3);
+    // Of this size, the first two pass the limit of bytes.
+    set(&mut wire, "maxTransferCountOnMessageInMemory=32\nmaxTransferBytesOnMessageInMemory=300");
+    assert!((1..=2).contains(&count(&mut wire)));
+    // With nothing taken to be in memory, the limits of the disk count.
+    let on_disk = "maxTransferBytesOnMessageInMemory=262144\naccessMessageInMemoryMaxRatio=0";
+    set(&mut wire, &format!("{on_disk}\nmaxTransferCountOnMessageInDisk=4"));
+    assert_eq!(count(&mut wire), 4);
+
+    // Held for longer than a test waits, unless polling is short.
+    set(&mut wire, "longPollingEnable=false\nshortPollingTimeMills=1");
+    assert_eq!(wire.ask(&pull_and_wait("g", "live", 0, 10, 60_000)).code, 19);
+    set(&mut wire, "longPollingEnable=true");
+    let held = wire.send(&pull_and_wait("g", "live", 0, 10, 60_000));
+    assert!(wire.answer_within(held, Duration::from_millis(1500)).is_none());
+    set(&mut wire, "traceOn=false");
+    let sent = wire.ask(&send("live", 0, b"x", "")).ok();
+    assert_eq!(sent.ext["TRACE_ON"], "false");
+    wire.answer(held).ok();
+
+    let body = serde_json::json!({"clientId": "c", "group": "g", "subscriptionData": {
+        "topic": "live", "subString": "a > 1", "expressionType": "SQL92", "subVersion": 1}});
+    let expression = Ask::new(46).body(body.to_string());
+    assert_eq!(wire.ask(&expression).code, 1);
+    let sql = pull("g", "live", 0, 0).field("subscription", "a > 1").field("expressionType", "SQL92");
+    assert_eq!(wire.ask(&sql).code, 1);
+    set(&mut wire, "enablePropertyFilter=true");
+    wire.ask(&expression).ok();
+    assert_eq!(wire.ask(&sql).code, 20);
+
+    let by_key = Ask::new(12).field("topic", "live").field("key", "same").field("maxNum", 32);
+    let by_key = by_key.field("beginTimestamp", 0).field("endTimestamp", i64::MAX);
+    await_that("the index", SAMPLED_MAX, || wire.ask(&by_key).messages().len() == 10);
+    set(&mut wire, "maxMsgsNumBatch=2");
+    assert_eq!(wire.ask(&by_key).ok().messages().len(), 2);
+
+    if cluster.is_ours() {
+        // A start of these tests writes the file anew, so this is as far as it goes.
+        let file = std::fs::read_to_string(cluster.directory().join("broker.properties")).expect("its file");
+        for line in ["enablePropertyFilter=true", "longPollingEnable=true", "maxMsgsNumBatch=2"] {
+            assert!(file.lines().any(|known| known == line), "no {line} in {file}");
+        }
+    }
+}
+
+#[test]
+fn what_makes_topics_and_groups_changes_while_the_node_runs() {
+    let config = [("mappedFileSizeCommitLog", "67108864"), ("autoCreateTopicEnable", "false")];
+    let Some(cluster) = Cluster::start_with("admin-live-made", &config) else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    assert_eq!(wire.ask(&send("first", 0, b"x", "")).code, 17);
+    // The template was not there either.
+    set(&mut wire, "autoCreateTopicEnable=true");
+    wire.ask(&send("first", 0, b"x", "")).ok();
+    set(&mut wire, "autoCreateTopicEnable=false");
+    assert_eq!(wire.ask(&send("second", 0, b"x", "")).code, 17);
+    wire.ask(&send("first", 0, b"x", "")).ok();
+
+    wire.ask(&update_offset("one", "first", 0, 1)).ok();
+    set(&mut wire, "autoCreateSubscriptionGroup=false");
+    assert_eq!(wire.ask(&update_offset("two", "first", 0, 1)).code, 26);
+    wire.ask(&update_offset("one", "first", 0, 2)).ok();
+
+    // All lines or none: the second is no number.
+    let told = wire.ask(&Ask::new(25).body("autoCreateSubscriptionGroup=true\ntransactionCheckMax=many"));
+    assert_eq!(told.code, 1);
+    assert!(told.remark.starts_with("transactionCheckMax=many: allowed is a whole number"), "{told:?}");
+    assert_eq!(wire.ask(&update_offset("two", "first", 0, 1)).code, 26);
+}
+
+#[test]
+fn transactions_change_while_the_node_runs() {
+    let Some((_cluster, mut wire)) = start("admin-live-tx") else { return };
+    wire.ask(&create_topic("tx", 1)).ok();
+    wire.ask(&producer_heartbeat("p", "makers")).ok();
+    let half = send("tx", 0, b"half", "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}makers\u{2}UNIQ_KEY\u{1}half\u{2}");
+    let half = half.field("a", "makers").field("f", 4);
+    set(&mut wire, "rejectTransactionMessage=true");
+    assert_eq!(wire.ask(&half).code, 16);
+    set(&mut wire, "rejectTransactionMessage=false");
+    wire.ask(&half).ok();
+    // It would be asked about after a minute.
+    set(&mut wire, "transactionTimeOut=0\ntransactionCheckInterval=100\ntransactionCheckMax=2");
+    for _ in 0..2 {
+        let asked = wire.next(support::wire::WAIT_MAX).expect("a question of the broker");
+        assert_eq!(asked.code, 39, "{asked:?}");
+    }
+    await_that("it to be given up", SAMPLED_MAX, || {
+        wire.ask(&support::wire::max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0))
+            .ext
+            .get("offset")
+            .is_some_and(|max| max == "1")
+    });
 }

@@ -339,7 +339,7 @@ pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Pu
     let state = &mut *guard;
     for (consumer, notify) in data.consumer_data_set.iter().zip(notify) {
         let changed = register(state, request.channel, consumer, &client, data.without_sub);
-        if changed && notify && broker.config.consumer_ids_changed_notify {
+        if changed && notify && broker.live.config().consumer_ids_changed_notify {
             state.consumers[&consumer.group_name].notify(pushes);
         }
     }
@@ -421,7 +421,7 @@ impl Broker {
 
     /// Whether the members of `group` are told when one comes or goes.
     pub fn is_notified(&self, group: &str) -> bool {
-        self.config.consumer_ids_changed_notify
+        self.live.config().consumer_ids_changed_notify
             && self.groups.get(group).is_none_or(|config| config.notify_consumer_ids_changed_enable)
     }
 }
@@ -450,7 +450,7 @@ pub fn check_config(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer
     let body = CheckClientBody::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no client configuration: {error}")))?;
     let Some(data) = body.subscription_data.filter(|data| !data.is_tag()) else { return Ok(Answer::empty()) };
-    if !broker.config.property_filter_enable || data.expression_type != EXPRESSION_SQL92 {
+    if !broker.live.property_filter_enable() || data.expression_type != EXPRESSION_SQL92 {
         return Err(no_filter(&data.expression_type));
     }
     match broker.filters.compile(&data.sub_string) {

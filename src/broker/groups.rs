@@ -13,7 +13,7 @@ use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::{DeleteGroupHeader, GetGroupConfigHeader};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Exist from the start.
@@ -37,7 +37,7 @@ struct State {
 
 pub struct Groups {
     state: RwLock<State>,
-    auto_create: bool,
+    auto_create: AtomicBool,
     changes: AtomicU64,
     written: AtomicU64,
     dirty: Arc<MetaDirty>,
@@ -71,12 +71,17 @@ impl Groups {
         }
         Ok(Groups {
             state: RwLock::new(State { table, version, forbidden }),
-            auto_create: config.group_auto_create,
+            auto_create: AtomicBool::new(config.group_auto_create),
             changes: AtomicU64::new(0),
             written: AtomicU64::new(0),
             dirty,
             file,
         })
+    }
+
+    /// `autoCreateSubscriptionGroup` as it is now.
+    pub(super) fn set_auto_create(&self, config: &BrokerConfig) {
+        self.auto_create.store(config.group_auto_create, Ordering::Relaxed);
     }
 
     pub fn get(&self, group: &str) -> Option<Arc<SubscriptionGroupConfig>> {
@@ -88,7 +93,7 @@ impl Groups {
         if let Some(config) = self.get(group) {
             return Some((config, None));
         }
-        let allowed = self.auto_create || group.starts_with(SYSTEM_PREFIX);
+        let allowed = self.auto_create.load(Ordering::Relaxed) || group.starts_with(SYSTEM_PREFIX);
         if !allowed || check_group_name(group).is_err() {
             return None;
         }

@@ -12,9 +12,10 @@ use crate::config::{BrokerConfig, UpdateError, properties_text, with_updates};
 use crate::text_file;
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::writer::Reply;
+use ringmq_storage::read::ReadLimits;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Requests that wait for the agent.
@@ -22,10 +23,44 @@ const ASKED_COUNT_MAX: usize = 64;
 
 pub struct Live {
     config: RwLock<Arc<BrokerConfig>>,
-    // Copies of what shards look at.
+    copies: Copies,
+    memory_bytes: u64,
+    asked: Mutex<VecDeque<Asked>>,
+}
+
+/// Of what shards look at for each send and pull.
+#[derive(Default)]
+struct Copies {
     permission: AtomicU8,
     sync_flush_timeout_ms: AtomicU32,
-    asked: Mutex<VecDeque<Asked>>,
+    trace_on: AtomicBool,
+    transaction_reject: AtomicBool,
+    property_filter_enable: AtomicBool,
+    filter_retry_enable: AtomicBool,
+    slave_read_enable: AtomicBool,
+    pull_bytes_in_memory_max: AtomicU32,
+    pull_count_in_memory_max: AtomicU32,
+    pull_bytes_on_disk_max: AtomicU32,
+    pull_count_on_disk_max: AtomicU32,
+    in_memory_bytes: AtomicU64,
+}
+
+impl Copies {
+    fn set(&self, config: &BrokerConfig, memory_bytes: u64) {
+        self.permission.store(config.broker_permission, Ordering::Relaxed);
+        self.sync_flush_timeout_ms.store(config.sync_flush_timeout_ms, Ordering::Relaxed);
+        self.trace_on.store(config.trace_on, Ordering::Relaxed);
+        self.transaction_reject.store(config.transaction_reject, Ordering::Relaxed);
+        self.property_filter_enable.store(config.property_filter_enable, Ordering::Relaxed);
+        self.filter_retry_enable.store(config.filter_retry_enable, Ordering::Relaxed);
+        self.slave_read_enable.store(config.slave_read_enable, Ordering::Relaxed);
+        self.pull_bytes_in_memory_max.store(config.pull_bytes_in_memory_max, Ordering::Relaxed);
+        self.pull_count_in_memory_max.store(config.pull_count_in_memory_max, Ordering::Relaxed);
+        self.pull_bytes_on_disk_max.store(config.pull_bytes_on_disk_max, Ordering::Relaxed);
+        self.pull_count_on_disk_max.store(config.pull_count_on_disk_max, Ordering::Relaxed);
+        let in_memory_bytes = memory_bytes / 100 * u64::from(config.in_memory_ratio_max_percent);
+        self.in_memory_bytes.store(in_memory_bytes, Ordering::Relaxed);
+    }
 }
 
 struct Asked {
@@ -36,13 +71,10 @@ struct Asked {
 }
 
 impl Live {
-    pub fn new(config: &BrokerConfig) -> Live {
-        Live {
-            permission: AtomicU8::new(config.broker_permission),
-            sync_flush_timeout_ms: AtomicU32::new(config.sync_flush_timeout_ms),
-            config: RwLock::new(Arc::new(config.clone())),
-            asked: Mutex::default(),
-        }
+    pub fn new(config: &BrokerConfig, memory_bytes: u64) -> Live {
+        let copies = Copies::default();
+        copies.set(config, memory_bytes);
+        Live { config: RwLock::new(Arc::new(config.clone())), copies, memory_bytes, asked: Mutex::default() }
     }
 
     /// As it is in force now.
@@ -52,12 +84,49 @@ impl Live {
 
     /// `brokerPermission`: bit 4 read, bit 2 write.
     pub fn permission(&self) -> u8 {
-        self.permission.load(Ordering::Relaxed)
+        self.copies.permission.load(Ordering::Relaxed)
     }
 
     /// `syncFlushTimeout`
     pub fn sync_flush_timeout_ns(&self) -> u64 {
-        u64::from(self.sync_flush_timeout_ms.load(Ordering::Relaxed)) * 1_000_000
+        u64::from(self.copies.sync_flush_timeout_ms.load(Ordering::Relaxed)) * 1_000_000
+    }
+
+    /// `traceOn`
+    pub fn trace_on(&self) -> bool {
+        self.copies.trace_on.load(Ordering::Relaxed)
+    }
+
+    /// `rejectTransactionMessage`
+    pub fn transaction_reject(&self) -> bool {
+        self.copies.transaction_reject.load(Ordering::Relaxed)
+    }
+
+    /// `enablePropertyFilter`
+    pub fn property_filter_enable(&self) -> bool {
+        self.copies.property_filter_enable.load(Ordering::Relaxed)
+    }
+
+    /// `filterSupportRetry`
+    pub fn filter_retry_enable(&self) -> bool {
+        self.copies.filter_retry_enable.load(Ordering::Relaxed)
+    }
+
+    /// `slaveReadEnable`
+    pub fn slave_read_enable(&self) -> bool {
+        self.copies.slave_read_enable.load(Ordering::Relaxed)
+    }
+
+    /// `maxTransfer…OnMessageIn…`, `accessMessageInMemoryMaxRatio`
+    pub fn read_limits(&self) -> ReadLimits {
+        let load = |copy: &AtomicU32| copy.load(Ordering::Relaxed) as usize;
+        ReadLimits {
+            memory_bytes_max: load(&self.copies.pull_bytes_in_memory_max),
+            memory_count_max: load(&self.copies.pull_count_in_memory_max),
+            disk_bytes_max: load(&self.copies.pull_bytes_on_disk_max),
+            disk_count_max: load(&self.copies.pull_count_on_disk_max),
+            in_memory_bytes: self.copies.in_memory_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// The meta agent's part. `answer` sends a frame to a connection.
@@ -86,8 +155,11 @@ impl Live {
         }
         broker.store.set_keys(config.flush_keys());
         broker.store.set_retention(config.retention_keys());
-        self.sync_flush_timeout_ms.store(config.sync_flush_timeout_ms, Ordering::Relaxed);
-        let is_moved = self.permission.swap(config.broker_permission, Ordering::Relaxed) != config.broker_permission;
+        broker.topics.set_auto_create(&config, now_ms);
+        broker.groups.set_auto_create(&config);
+        broker.filters.set_clean_ms(config.filter_clean_ms);
+        let is_moved = self.permission() != config.broker_permission;
+        self.copies.set(&config, self.memory_bytes);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         if is_moved {
             // Name servers tell clients.

@@ -56,7 +56,6 @@ use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::HeaderError;
 use ringmq_net::protocol::writer::{FrameWriter, Reply};
 use ringmq_net::reactor::{ConnId, Now};
-use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::RecordLimits;
 use ringmq_storage::store::Store;
 use schedule::Schedule;
@@ -207,6 +206,7 @@ pub enum PushWhat {
 }
 
 pub struct Broker {
+    /// As it was at the start; what changes while the broker runs is in `live`.
     pub config: BrokerConfig,
     pub store: Arc<Store>,
     pub topics: Topics,
@@ -226,7 +226,6 @@ pub struct Broker {
     pub record_limits: RecordLimits,
     /// Of what the broker stores anew: wider, so that whatever was accepted can be retried.
     pub own_limits: RecordLimits,
-    pub read_limits: ReadLimits,
     pub boot_ms: u64,
     pub live: Live,
     pub deletions: Deletions,
@@ -270,14 +269,7 @@ impl Broker {
             body_bytes_max: config.message_bytes_max as usize,
             unit_bytes_max: unit_bytes_max - kept_bytes,
         };
-        let read_limits = ReadLimits {
-            memory_bytes_max: config.pull_bytes_in_memory_max as usize,
-            memory_count_max: config.pull_count_in_memory_max as usize,
-            disk_bytes_max: config.pull_bytes_on_disk_max as usize,
-            disk_count_max: config.pull_count_on_disk_max as usize,
-            in_memory_bytes: memory_bytes / 100 * u64::from(config.in_memory_ratio_max_percent),
-        };
-        let live = Live::new(&config);
+        let live = Live::new(&config, memory_bytes);
         let deletions = Deletions::default();
         Ok(Broker {
             config,
@@ -296,7 +288,6 @@ impl Broker {
             store_host,
             record_limits,
             own_limits,
-            read_limits,
             boot_ms: now_ms,
             live,
             deletions,

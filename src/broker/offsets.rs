@@ -190,7 +190,7 @@ pub fn query(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refus
         None => true,
         Some(queue) => {
             queue.min() == 0
-                && (queue.max() == 0 || broker.store.is_in_memory(&queue, 0, broker.read_limits.in_memory_bytes))
+                && (queue.max() == 0 || broker.store.is_in_memory(&queue, 0, broker.live.read_limits().in_memory_bytes))
         }
     };
     if is_young && header.set_zero_if_not_found != Some(false) {

@@ -77,7 +77,7 @@ pub fn pull(
     let filter = check(broker, &header, peer, now).map_err(refuse)?;
     let queue = broker.store.queue_or_create(header.topic, header.queue_id);
     let count_max = header.max_msg_nums.max(1) as usize;
-    let (from, limits) = (header.queue_offset, &broker.read_limits);
+    let (from, limits) = (header.queue_offset, &broker.live.read_limits());
     let mut accept = |tags_code| filter.accepts_entry(tags_code);
     let read = if filter.asks_records() {
         let mut accept_record = |record: &[u8]| filter.accepts_record(record);
@@ -90,10 +90,11 @@ pub fn pull(
     }
     let code = code(read.status, header.queue_offset);
     if code == response::PULL_NOT_FOUND && is_first && header.has(sys_flag::SUSPEND) {
-        let wait_ms = if broker.config.long_polling_enable {
+        let config = broker.live.config();
+        let wait_ms = if config.long_polling_enable {
             header.suspend_timeout_ms.clamp(0, WAIT_MS_MAX) as u64
         } else {
-            u64::from(broker.config.short_polling_ms)
+            u64::from(config.short_polling_ms)
         };
         return Ok(PullOutcome::Hold { queue, filter, from: header.queue_offset.max(0) as u64, wait_ms });
     }
@@ -111,7 +112,7 @@ pub fn pull(
 const WAIT_MS_MAX: i64 = 60_000;
 
 fn suggested_broker(broker: &Broker, header: &PullHeader<'_>, read: &Read) -> i64 {
-    if !broker.config.slave_read_enable {
+    if !broker.live.slave_read_enable() {
         return 0;
     }
     let Some(group) = broker.groups.get(header.consumer_group) else { return 0 };
@@ -193,7 +194,7 @@ fn check(broker: &Broker, header: &PullHeader<'_>, peer: SocketAddr, now: Now) -
     if registered.version < header.sub_version {
         return Err(Refusal::new(response::FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"));
     }
-    if !broker.config.property_filter_enable {
+    if !broker.live.property_filter_enable() {
         return Err(no_filter(&subscription.data.expression_type));
     }
     if subscription.data.class_filter_mode {
@@ -212,7 +213,7 @@ fn by_expression(broker: &Broker, kind: &str, text: &str, topic: &str) -> Result
     if text.is_empty() {
         return Err(parse_failed(""));
     }
-    if !broker.config.property_filter_enable || kind != EXPRESSION_SQL92 {
+    if !broker.live.property_filter_enable() || kind != EXPRESSION_SQL92 {
         return Err(no_filter(kind));
     }
     let expression = broker.filters.compile(text).map_err(|fault| parse_failed(&format!(": {fault}")))?;
@@ -221,7 +222,7 @@ fn by_expression(broker: &Broker, kind: &str, text: &str, topic: &str) -> Result
 
 /// With `filterSupportRetry`: what was sent back is held against the filter of its first topic.
 fn or_retried(broker: &Broker, topic: &str, filter: Filter) -> Filter {
-    let Some(group) = topic.strip_prefix(RETRY_PREFIX).filter(|_| broker.config.filter_retry_enable) else {
+    let Some(group) = topic.strip_prefix(RETRY_PREFIX).filter(|_| broker.live.filter_retry_enable()) else {
         return filter;
     };
     let tags = match filter {

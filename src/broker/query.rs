@@ -26,12 +26,13 @@ pub fn by_key(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
         _ if header.unique_key_query => 1,
         _ => return Err(Refusal::invalid(format!("request header field maxNum is not above 0: '{}'", header.max_num))),
     };
-    let count = if header.unique_key_query { broker.config.query_count_default as usize } else { asked };
+    let config = broker.live.config();
+    let count = if header.unique_key_query { config.query_count_default as usize } else { asked };
     let found = broker.store.find_by_key(&KeyQuery {
         topic: header.topic,
         key: header.key,
         is_unique: header.unique_key_query,
-        count_max: count.min(broker.config.query_count_max as usize),
+        count_max: count.min(config.query_count_max as usize),
         begin_ms: header.begin_timestamp,
         end_ms: header.end_timestamp,
     });

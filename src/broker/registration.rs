@@ -162,7 +162,7 @@ fn connect<'a>(client: &'a mut Option<Client>, address: &str) -> Result<&'a mut 
 
 /// Returns the order configuration that the name server has.
 fn register(broker: &Broker, client: &mut Client) -> Result<Option<KVTable>, String> {
-    let config = &broker.config;
+    let config = broker.live.config();
     let timeout = Duration::from_millis(u64::from(config.register_timeout_ms));
     let (address, ha_address) = (config.broker_addr(), config.ha_server_addr());
     if !config.register_force && is_known(broker, client, timeout)? {

@@ -427,7 +427,7 @@ fn marks(broker: &Broker, features: &Features<'_>, header: &SendHeader<'_>, is_b
     // A consumer that sends a committed message back by itself sends its marks with it.
     let is_retry = header.reconsume_times > 0 && delay_level > 0;
     let is_half = features.tran_msg.is_some_and(|value| value.eq_ignore_ascii_case(b"true")) && !is_retry;
-    if is_half && broker.config.transaction_reject {
+    if is_half && broker.live.transaction_reject() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             format!("the broker[{}] sending transaction message is forbidden", broker.config.broker_ip1),

@@ -16,7 +16,7 @@ use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::headers::admin::{CreateTopicHeader, GetTopicConfigHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub const AUTO_CREATE_TEMPLATE: &str = "TBW102";
@@ -62,7 +62,7 @@ pub struct Topics {
     /// Held while a topic is made or taken off the table.
     change: Mutex<()>,
     system: BTreeSet<String>,
-    auto_create: bool,
+    auto_create: AtomicBool,
     dirty: Arc<MetaDirty>,
     file: JsonFile,
 }
@@ -77,6 +77,10 @@ fn topic(name: &str, queue_count: i32, perm: i32) -> TopicConfig {
     }
 }
 
+fn template(config: &BrokerConfig) -> TopicConfig {
+    topic(AUTO_CREATE_TEMPLATE, i32::from(config.topic_queue_count_default), PERM_RW | PERM_INHERIT)
+}
+
 fn built_in(config: &BrokerConfig) -> Vec<TopicConfig> {
     let own = |enabled: bool| PERM_INHERIT | if enabled { PERM_RW } else { 0 };
     let mut topics = vec![
@@ -89,8 +93,7 @@ fn built_in(config: &BrokerConfig) -> Vec<TopicConfig> {
         topic(&format!("{}_REPLY_TOPIC", config.cluster_name), 1, PERM_RW),
     ];
     if config.topic_auto_create {
-        let queue_count = i32::from(config.topic_queue_count_default);
-        topics.push(topic(AUTO_CREATE_TEMPLATE, queue_count, PERM_RW | PERM_INHERIT));
+        topics.push(template(config));
     }
     if config.trace_topic_enable {
         topics.push(topic(&config.trace_topic_name, 1, PERM_RW));
@@ -133,7 +136,7 @@ impl Topics {
             written: AtomicU64::new(1),
             change: Mutex::new(()),
             system,
-            auto_create: config.topic_auto_create,
+            auto_create: AtomicBool::new(config.topic_auto_create),
             dirty,
             file,
         })
@@ -269,6 +272,17 @@ impl Topics {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// `autoCreateTopicEnable` as it is now. The template may be missing where it was off at the start.
+    pub(super) fn set_auto_create(&self, config: &BrokerConfig, now_ms: u64) {
+        let before = self.auto_create.swap(config.topic_auto_create, Ordering::Relaxed);
+        if config.topic_auto_create && !before {
+            let _change = self.change();
+            if self.get(AUTO_CREATE_TEMPLATE).is_none() {
+                self.put(Arc::new(template(config)), now_ms);
+            }
+        }
+    }
+
     fn has_room(&self, count: usize) -> bool {
         self.state.read().unwrap_or_else(PoisonError::into_inner).table.len() + count <= TOPIC_COUNT_MAX
     }
@@ -293,10 +307,9 @@ impl Topics {
         if self.going(name).is_some() {
             return None;
         }
-        let template = self
-            .get(template)
-            .filter(|template| template.perm & PERM_INHERIT != 0)
-            .filter(|template| self.auto_create || template.topic_name != AUTO_CREATE_TEMPLATE)?;
+        let template = self.get(template).filter(|template| template.perm & PERM_INHERIT != 0).filter(|template| {
+            self.auto_create.load(Ordering::Relaxed) || template.topic_name != AUTO_CREATE_TEMPLATE
+        })?;
         if !self.has_room(1) {
             tracing::warn!(topic = name, TOPIC_COUNT_MAX, "topic not created: the table is full");
             return None;

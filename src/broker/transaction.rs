@@ -456,7 +456,7 @@ pub fn resume(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
 #[derive(Default)]
 pub struct Checker {
     append: AppendBatch,
-    round_due_ns: Option<u64>,
+    round_ns: Option<u64>,
     /// Half messages of the round that goes on, the last first.
     round: Vec<u64>,
     /// Producers of a group take turns.
@@ -470,18 +470,20 @@ impl Checker {
         self.read_halves(broker);
         self.write_missing(broker, now);
         transactions.keep_progress(&broker.store, &broker.offsets, false);
-        let interval_ns = u64::from(broker.config.transaction_check_interval_ms) * 1_000_000;
-        let due_ns = *self.round_due_ns.get_or_insert(now.mono_ns + interval_ns);
-        if now.mono_ns >= due_ns && self.round.is_empty() {
-            self.round_due_ns = Some(now.mono_ns + interval_ns);
-            self.round = due(&transactions.state().open, now.wall_ms, u64::from(broker.config.transaction_timeout_ms));
+        let config = broker.live.config();
+        let interval_ns = u64::from(config.transaction_check_interval_ms) * 1_000_000;
+        let since_ns = *self.round_ns.get_or_insert(now.mono_ns);
+        if now.mono_ns >= since_ns + interval_ns && self.round.is_empty() {
+            self.round_ns = Some(now.mono_ns);
+            self.round = due(&transactions.state().open, now.wall_ms, u64::from(config.transaction_timeout_ms));
             self.round.reverse();
         }
         self.check(broker, now, send);
         if !self.round.is_empty() {
             return ROUND_TICK_MS;
         }
-        let left_ms = self.round_due_ns.map_or(TICK_MS, |due_ns| due_ns.saturating_sub(now.mono_ns) / 1_000_000);
+        let left_ms =
+            self.round_ns.map_or(TICK_MS, |since_ns| (since_ns + interval_ns).saturating_sub(now.mono_ns) / 1_000_000);
         left_ms.clamp(1, TICK_MS)
     }
 
@@ -530,6 +532,7 @@ impl Checker {
     }
 
     fn check(&mut self, broker: &Broker, now: Now, send: &mut dyn FnMut(Push) -> bool) {
+        let config = broker.live.config();
         let (mut count, mut bytes_sent) = (0, 0);
         while count < CHECKS_AT_ONCE && bytes_sent < CHECK_BYTES_AT_ONCE {
             let Some(offset) = self.round.pop() else { return };
@@ -542,8 +545,7 @@ impl Checker {
             let Ok(record) = Record::parse(&bytes) else { continue };
             count += 1;
             let age_ms = now.wall_ms.saturating_sub(half.since_ms);
-            if half.check_count >= broker.config.transaction_check_max
-                || age_ms > u64::from(broker.config.reserved_hours) * 3_600_000
+            if half.check_count >= config.transaction_check_max || age_ms > u64::from(config.reserved_hours) * 3_600_000
             {
                 self.give_up(broker, &record, half, now);
                 continue;

@@ -16,7 +16,7 @@ use ringmq_net::protocol::body::filter::{ConsumerFilterData, ConsumerFilterTable
 use ringmq_net::protocol::body::heartbeat::{EXPRESSION_SQL92, SubscriptionData};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Texts whose outcome is kept, right or wrong. As many as Java keeps.
@@ -98,7 +98,7 @@ impl Table {
 pub struct Filters {
     table: RwLock<Table>,
     compiled: Mutex<HashMap<Box<str>, Compiled>>,
-    clean_ms: i64,
+    clean_ms: AtomicU32,
     changed: AtomicBool,
     file: JsonFile,
 }
@@ -138,7 +138,7 @@ impl Filters {
         Ok(Filters {
             table: RwLock::new(table),
             compiled: Mutex::default(),
-            clean_ms: i64::from(clean_ms),
+            clean_ms: AtomicU32::new(clean_ms),
             changed: AtomicBool::new(false),
             file,
         })
@@ -258,12 +258,18 @@ impl Filters {
         file.to_json()
     }
 
+    /// `filterDataCleanTimeSpan` as it is now.
+    pub fn set_clean_ms(&self, clean_ms: u32) {
+        self.clean_ms.store(clean_ms, Ordering::Relaxed);
+    }
+
     /// Forgets what is dead for too long, and writes the file if anything changed since the last time.
     ///
     /// # Errors
     /// What the disk answers; the next call tries again.
     pub fn flush(&self, now_ms: u64) -> Result<(), PersistError> {
-        let is_old = |known: &Registered| known.is_dead() && now_ms as i64 - known.dead_ms >= self.clean_ms;
+        let clean_ms = i64::from(self.clean_ms.load(Ordering::Relaxed));
+        let is_old = |known: &Registered| known.is_dead() && now_ms as i64 - known.dead_ms >= clean_ms;
         let is_any_old = self.read().groups.values().flat_map(BTreeMap::values).any(is_old);
         if is_any_old {
             let mut table = self.write();
