@@ -294,3 +294,37 @@ fn transactions_change_while_the_node_runs() {
             .is_some_and(|max| max == "1")
     });
 }
+
+/// The permission of the broker is what name servers say from its answer on.
+#[test]
+fn a_permission_is_registered_before_it_is_answered() {
+    let Some((cluster, mut wire)) = start("admin-permission") else { return };
+    wire.ask(&create_topic("guarded", 1)).ok();
+    let mut namesrv = Wire::to(cluster.namesrv_address());
+    for permission in [4, 6, 2, 6] {
+        set(&mut wire, &format!("brokerPermission={permission}"));
+        let route = json(namesrv.ask(&Ask::new(105).field("topic", "guarded").field("acceptStandardJsonOnly", true)));
+        assert_eq!(route["queueDatas"][0]["perm"], permission, "{route}");
+    }
+    // As it was: nobody has to be told.
+    set(&mut wire, "brokerPermission=6");
+}
+
+/// Without a file, too, a name server keeps what it was told.
+#[test]
+fn what_a_name_server_was_told_survives_a_restart() {
+    let Some((mut cluster, _)) = start("admin-namesrv") else { return };
+    if !cluster.is_ours() {
+        return;
+    }
+    let shown = |cluster: &Cluster| {
+        let told = Wire::to(cluster.namesrv_address()).ask(&Ask::new(319)).ok();
+        let text = String::from_utf8(told.body).expect("it is text");
+        text.lines().find_map(|line| line.strip_prefix("orderMessageEnable=")).expect("in every answer").to_owned()
+    };
+    assert_eq!(shown(&cluster), "false");
+    Wire::to(cluster.namesrv_address()).ask(&Ask::new(318).body("orderMessageEnable=true")).ok();
+    cluster.stop_broker();
+    cluster.start_again();
+    assert_eq!(shown(&cluster), "true");
+}

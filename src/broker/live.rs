@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! request ─ every line checked, else nothing happens ─> asked ─ meta agent: file replaced, durable ─> in force ─> answer
+//!                                                               `brokerPermission`: registered before the answer ┘
 //! ```
 //! What is set is written below a mark at the end of the file that the broker was started with, or into a file of ours in
 //! the store's `config` folder: it holds after a restart. A file that can not be written leaves everything as it was.
@@ -20,12 +21,24 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Requests that wait for the agent.
 const ASKED_COUNT_MAX: usize = 64;
+/// An answer waits no longer for name servers.
+const REGISTERED_MS_MAX: u64 = 1500;
 
 pub struct Live {
     config: RwLock<Arc<BrokerConfig>>,
     copies: Copies,
     memory_bytes: u64,
     asked: Mutex<VecDeque<Asked>>,
+    /// In force, but name servers do not know yet.
+    changed: Mutex<Vec<Changed>>,
+}
+
+/// The answer to a change that name servers tell clients.
+struct Changed {
+    channel: Channel,
+    answer: Vec<u8>,
+    version: u64,
+    since_ms: u64,
 }
 
 /// Of what shards look at for each send and pull.
@@ -74,7 +87,13 @@ impl Live {
     pub fn new(config: &BrokerConfig, memory_bytes: u64) -> Live {
         let copies = Copies::default();
         copies.set(config, memory_bytes);
-        Live { config: RwLock::new(Arc::new(config.clone())), copies, memory_bytes, asked: Mutex::default() }
+        Live {
+            config: RwLock::new(Arc::new(config.clone())),
+            copies,
+            memory_bytes,
+            asked: Mutex::default(),
+            changed: Mutex::default(),
+        }
     }
 
     /// As it is in force now.
@@ -131,17 +150,41 @@ impl Live {
 
     /// The meta agent's part. `answer` sends a frame to a connection.
     pub fn turn(&self, broker: &Broker, now_ms: u64, answer: &mut dyn FnMut(Channel, Vec<u8>)) {
-        loop {
-            let Some(asked) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return };
+        let next = || self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        while let Some(asked) = next() {
             let result = self.change(broker, &asked.text, now_ms);
             if asked.is_oneway {
                 continue;
             }
-            answer(asked.channel, outcome_frame(result, asked.reply));
+            let version = *result.as_ref().unwrap_or(&None);
+            let frame = outcome_frame(result.map(|_| ()), asked.reply);
+            match version {
+                None => answer(asked.channel, frame),
+                Some(version) => self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(Changed {
+                    channel: asked.channel,
+                    answer: frame,
+                    version,
+                    since_ms: now_ms,
+                }),
+            }
+        }
+        let is_told = |changed: &Changed| {
+            broker.dirty.durable() >= changed.version && broker.registrations.knows(changed.version)
+                || now_ms.saturating_sub(changed.since_ms) >= REGISTERED_MS_MAX
+        };
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        for told in changed.extract_if(.., |changed| is_told(changed)) {
+            answer(told.channel, told.answer);
         }
     }
 
-    fn change(&self, broker: &Broker, text: &[u8], now_ms: u64) -> Result<(), Refusal> {
+    /// Whether an answer waits for name servers: the meta agent is to be woken when one knows more.
+    pub fn is_registration_awaited(&self) -> bool {
+        !self.changed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Returns the version of the topics that name servers are to know, if there is one.
+    fn change(&self, broker: &Broker, text: &[u8], now_ms: u64) -> Result<Option<u64>, Refusal> {
         let before = self.config();
         // Once more: another change may have come first.
         let (config, set) = before.updated(text).map_err(refusal)?;
@@ -161,11 +204,8 @@ impl Live {
         let is_moved = self.permission() != config.broker_permission;
         self.copies.set(&config, self.memory_bytes);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        if is_moved {
-            // Name servers tell clients.
-            broker.topics.move_version(now_ms);
-        }
-        Ok(())
+        // Name servers tell clients.
+        Ok(is_moved.then(|| broker.topics.move_version(now_ms)))
     }
 }
 

@@ -125,6 +125,9 @@ pub fn run(broker: &Broker, index: usize, moved: &dyn Fn()) {
                 RETRY_PAUSE
             }
         };
+        if broker.live.is_registration_awaited() {
+            broker.dirty.wake();
+        }
         let stopping = registrations.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let sleep = || failed_before || server.known.load(Ordering::Acquire) > broker.dirty.durable();
         drop(

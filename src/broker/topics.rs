@@ -258,12 +258,13 @@ impl Topics {
         version
     }
 
-    /// What name servers are told beside the table has changed: they shall ask again.
-    pub fn move_version(&self, now_ms: u64) {
+    /// What name servers are told beside the table has changed: they shall ask again. Returns the version that they are
+    /// told.
+    pub fn move_version(&self, now_ms: u64) -> u64 {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         self.changed(&mut state, now_ms);
         drop(state);
-        self.dirty.touch();
+        self.dirty.touch()
     }
 
     fn changed(&self, state: &mut State, now_ms: u64) {

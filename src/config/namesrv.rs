@@ -4,7 +4,7 @@ use super::keys::{NAMESRV_BLOCKED, NAMESRV_TUNING};
 use super::machine::Machine;
 use super::setting::{Text, settings};
 use super::{
-    ConfigError, Entry, Known, Notes, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
+    ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
 };
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -62,16 +62,23 @@ impl NamesrvConfig {
         file: Option<&Path>,
         overrides: &[(String, String)],
     ) -> Result<NamesrvConfig, ConfigError> {
-        let mut entries = entries(defaults, file, overrides)?;
-        if let Some(file) = file {
-            // As in Java: what UPDATE_NAMESRV_CONFIG changed is there again after a restart.
-            entries.push(Entry {
-                place: super::Place::CommandLine,
-                key: "configStorePath".to_string(),
-                value: file.display().to_string(),
-            });
-        }
-        NamesrvConfig::of(&Machine::detect(), &entries)
+        let machine = Machine::detect();
+        // What UPDATE_NAMESRV_CONFIG changed is there again after a restart.
+        let Some(file) = file else {
+            let kept = NamesrvConfig::of(&machine, &entries(defaults, None, overrides)?)?.config_store_path;
+            let mut entries = entries(defaults, Some(kept.as_path()).filter(|kept| kept.exists()), overrides)?;
+            // The file has every key; where the folders and ports are is said by the start.
+            let is_changed = |key: &str| !START_ONLY.contains(&key) && !BLACK_LIST.contains(&key);
+            entries.retain(|entry| !matches!(entry.place, Place::File { .. }) || is_changed(&entry.key));
+            return NamesrvConfig::of(&machine, &entries);
+        };
+        let mut entries = entries(defaults, Some(file), overrides)?;
+        entries.push(Entry {
+            place: Place::CommandLine,
+            key: "configStorePath".to_string(),
+            value: file.display().to_string(),
+        });
+        NamesrvConfig::of(&machine, &entries)
     }
 
     /// The defaults, for [`NamesrvConfig::load_over`], of a name server for this machine only, its files in `store`.
@@ -228,5 +235,25 @@ mod tests {
         assert_eq!(config.config_store_path, file);
         let config = NamesrvConfig::load_over(&NamesrvConfig::standalone(Path::new("/s")), None, &[]).unwrap();
         assert_eq!(config.kv_config_path, Path::new("/s/namesrv/kvConfig.json"));
+    }
+
+    #[test]
+    fn what_was_changed_without_a_file_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let defaults = NamesrvConfig::standalone(folder.path());
+        let load = || NamesrvConfig::load_over(&defaults, None, &[]).unwrap();
+        let before = load();
+        assert!(!before.order_message_enable);
+        let changed = before.updated(b"orderMessageEnable=true").unwrap();
+        std::fs::create_dir_all(folder.path().join("namesrv")).unwrap();
+        std::fs::write(&changed.config_store_path, crate::config::properties_text(&changed.effective())).unwrap();
+        assert!(load().order_message_enable);
+        // The folder may have moved, and the ports are those of the start.
+        let text = "listenPort=7\nkvConfigPath=/elsewhere\nconfigStorePath=/elsewhere\nenableTopicList=false\n";
+        std::fs::write(&changed.config_store_path, text).unwrap();
+        let after = load();
+        assert_eq!((after.listen_port, &after.kv_config_path), (before.listen_port, &before.kv_config_path));
+        assert_eq!(after.config_store_path, before.config_store_path);
+        assert!(!after.topic_list_enable);
     }
 }
