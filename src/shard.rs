@@ -866,7 +866,8 @@ impl BrokerShard {
                     push_message_id(&mut message_id, self.broker.store_host, first.log_offset);
                     placed_count += 1;
                     let put = Totals { count: 1, bytes: u64::from(first.record_bytes), times: 1 };
-                    self.broker.stats.put_into(&self.batch.queue(pending.unit).topic, put);
+                    let topic = &*self.batch.queue(pending.unit).topic;
+                    self.broker.stats.put_into([(topic, put)].into_iter());
                 } else {
                     tracing::warn!(error = ?outcome.error, "a reply message was not stored, its client is told all the same");
                     message_id.push('0');
@@ -928,9 +929,7 @@ impl BrokerShard {
                 answer_stored(&self.broker, &mut self.message_id, &stored, response::SUCCESS, out);
             }
         }
-        for (queue, put) in touched.iter().zip(put) {
-            self.broker.stats.put_into(&queue.topic, put);
-        }
+        self.broker.stats.put_into(touched.iter().map(|queue| &*queue.topic).zip(put));
         if self.stalled_ns.is_some() {
             self.broker.stats.put(placed_count, 0);
         } else {

@@ -296,12 +296,14 @@ impl Deliverer {
         let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
         for unit in 0..outcome.units_placed {
             let queue = self.append.queue(unit);
-            let bytes = self.append.placed(unit).iter().map(|placed| u64::from(placed.record_bytes)).sum();
-            broker.stats.put_into(&queue.topic, Totals { count: 1, bytes, times: 1 });
             if !touched.iter().any(|known| Arc::ptr_eq(known, queue)) {
                 touched.push(Arc::clone(queue));
             }
         }
+        broker.stats.put_into((0..outcome.units_placed).map(|unit| {
+            let bytes = self.append.placed(unit).iter().map(|placed| u64::from(placed.record_bytes)).sum();
+            (&*self.append.queue(unit).topic, Totals { count: 1, bytes, times: 1 })
+        }));
         let stopped_at = self.offsets.get(outcome.units_placed).copied().unwrap_or(to);
         if let Some(AppendError::NoFileYet { .. }) = outcome.error {
             to = stopped_at;

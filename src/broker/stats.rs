@@ -232,11 +232,21 @@ impl Stats {
         self.put_failed.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What was put into a topic: once for each queue of a batch.
-    pub fn put_into(&self, topic: &str, put: Totals) {
-        if put.count > 0 {
-            self.puts.add(topic, "", put);
-            self.both[0].add(put);
+    /// What was put into topics: once for each batch, a part for each of its queues.
+    pub fn put_into<'a>(&self, puts: impl Iterator<Item = (&'a str, Totals)>) {
+        let (mut all, mut new) = (Totals::default(), Vec::new());
+        let items = self.puts.read();
+        for (topic, put) in puts.filter(|(_, put)| put.count > 0) {
+            all = Totals { count: all.count + put.count, bytes: all.bytes + put.bytes, times: all.times + put.times };
+            match items.get(topic).and_then(|groups| groups.get("")) {
+                Some(item) => item.add(put),
+                None => new.push((topic, put)),
+            }
+        }
+        drop(items);
+        new.into_iter().for_each(|(topic, put)| self.puts.add(topic, "", put));
+        if all.count > 0 {
+            self.both[0].add(all);
         }
     }
 
@@ -441,7 +451,7 @@ mod tests {
         let stats = Stats::new(0);
         let start_ms = 86_400_000 * 100;
         for second in 0..7200 {
-            stats.put_into("T", Totals { count: 2, bytes: 300, times: 1 });
+            stats.put_into([("T", Totals { count: 2, bytes: 300, times: 1 })].into_iter());
             stats.got("g", "T", 1, 150);
             stats.sample(start_ms + second * 1000);
         }
@@ -474,7 +484,7 @@ mod tests {
     #[test]
     fn what_is_idle_for_a_day_is_forgotten() {
         let stats = Stats::new(0);
-        stats.put_into("T", Totals { count: 1, bytes: 1, times: 1 });
+        stats.put_into([("T", Totals { count: 1, bytes: 1, times: 1 })].into_iter());
         for hour in 0..25 {
             assert!(stats.item("TOPIC_PUT_NUMS", "T", "C").is_some(), "{hour}");
             stats.sample(86_400_000 + hour * 3_600_000);
