@@ -851,8 +851,8 @@ impl BrokerShard {
         };
         let mut placed_count = 0;
         let mut touched: Vec<Arc<ConsumeQueue>> = Vec::new();
-        // Of each of them.
-        let mut put: Vec<Totals> = Vec::new();
+        // Of each of them, and what of it no topic had before.
+        let (mut put, mut new): (Vec<Totals>, Totals) = Default::default();
         for pending in self.pending.drain(..answered_count) {
             let mut placed = self.batch.placed(pending.unit);
             if let PendingWhat::End { half, message, op } = pending.what
@@ -867,7 +867,7 @@ impl BrokerShard {
                     placed_count += 1;
                     let put = Totals { count: 1, bytes: u64::from(first.record_bytes), times: 1 };
                     let topic = &*self.batch.queue(pending.unit).topic;
-                    self.broker.stats.put_into([(topic, put)].into_iter());
+                    self.broker.stats.put_into([(topic, put)].into_iter(), put);
                 } else {
                     tracing::warn!(error = ?outcome.error, "a reply message was not stored, its client is told all the same");
                     message_id.push('0');
@@ -901,11 +901,14 @@ impl BrokerShard {
                 touched.push(Arc::clone(queue));
                 put.push(Totals::default());
             }
-            // What undoes a message puts none into a topic.
+            // What undoes a message puts none into a topic; what was sent back is new when it is due.
             if !matches!(pending.what, PendingWhat::End { message: None, .. }) {
-                put[index].count += placed.len() as u64;
-                put[index].bytes += placed.iter().map(|placed| u64::from(placed.record_bytes)).sum::<u64>();
-                put[index].times += 1;
+                let bytes = placed.iter().map(|placed| u64::from(placed.record_bytes)).sum();
+                let placed = Totals { count: placed.len() as u64, bytes, times: 1 };
+                put[index] += placed;
+                if !matches!(pending.what, PendingWhat::Back) {
+                    new += placed;
+                }
             }
             if pending.is_oneway {
                 continue;
@@ -929,7 +932,7 @@ impl BrokerShard {
                 answer_stored(&self.broker, &mut self.message_id, &stored, response::SUCCESS, out);
             }
         }
-        self.broker.stats.put_into(touched.iter().map(|queue| &*queue.topic).zip(put));
+        self.broker.stats.put_into(touched.iter().map(|queue| &*queue.topic).zip(put), new);
         if self.stalled_ns.is_some() {
             self.broker.stats.put(placed_count, 0);
         } else {

@@ -20,6 +20,21 @@ fn start(name: &str) -> Option<(Cluster, Wire)> {
     Some((cluster, wire))
 }
 
+/// It differs where wire_format.md says so.
+fn is_java() -> bool {
+    std::env::var_os("RINGMQ_ORACLE").is_some()
+}
+
+/// 4.9.7 does not know what only 5.x has.
+fn is_java_4() -> bool {
+    std::env::var("RINGMQ_ORACLE").is_ok_and(|oracle| oracle == "java-4.9.7")
+}
+
+/// The code for a field that is missing.
+fn missing() -> i32 {
+    if is_java() { 1 } else { 29 }
+}
+
 #[track_caller]
 fn json(told: Told) -> Value {
     let body = told.ok().body;
@@ -60,7 +75,8 @@ fn what_topics_got_and_groups_took_is_counted() {
         ("SNDBCK_PUT_NUMS", "counted@takers", 1),
         // The delayed one and the one that was sent back.
         ("TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX", 2),
-        ("BROKER_PUT_NUMS", CLUSTER_NAME, 6),
+        // What was sent back is none until it is due.
+        ("BROKER_PUT_NUMS", CLUSTER_NAME, 5),
         ("BROKER_GET_NUMS", CLUSTER_NAME, 3),
     ] {
         assert_eq!(minute(name, key)["sum"], want, "{name} {key}");
@@ -68,16 +84,21 @@ fn what_topics_got_and_groups_took_is_counted() {
     assert!(minute("TOPIC_PUT_SIZE", "counted")["avgpt"].as_f64().unwrap() > 90.0);
     assert!(minute("GROUP_GET_SIZE", "counted@takers")["sum"].as_i64().unwrap() > 270);
 
-    // Its keys are objects, as Java's.
-    let told = String::from_utf8(wire.ask(&Ask::new(202).field("topic", "counted")).ok().body).unwrap();
-    let (_, tps) = told.split_once("\"topicPutTps\":").expect("in every answer");
-    assert!(!tps.starts_with("0.0}"), "{told}");
+    if !is_java_4() {
+        // Its keys are objects, as Java's.
+        let told = String::from_utf8(wire.ask(&Ask::new(202).field("topic", "counted")).ok().body).unwrap();
+        let (_, tps) = told.split_once("\"topicPutTps\":").expect("in every answer of 5.x");
+        assert!(!tps.starts_with("0.0}"), "{told}");
+    }
     for (name, key) in [("TOPIC_PUT_NUMS", "none"), ("GROUP_GET_NUMS", "counted"), ("NONE", "counted")] {
         let told = wire.ask(&stats(name, key));
         assert_eq!((told.code, told.remark), (1, format!("The stats <{name}> <{key}> not exist")));
     }
     for ask in [Ask::new(315), Ask::new(315).field("statsName", "TOPIC_PUT_NUMS")] {
-        assert_eq!(wire.ask(&ask).code, 29);
+        assert_eq!(wire.ask(&ask).code, missing());
+    }
+    if is_java() {
+        return;
     }
     wire.ask(&delete_topic("counted")).ok();
     assert_eq!(wire.ask(&stats("TOPIC_PUT_NUMS", "counted")).code, 1);
@@ -100,21 +121,26 @@ fn a_group_is_corrected_by_the_others() {
     let mut text = |ask: &Ask| String::from_utf8(wire.ask(ask).ok().body).unwrap();
     assert_eq!(text(&asked("near")), "{\"correctionOffsets\":{0:0,1:0,2:0}}");
     assert_eq!(text(&asked("near").field("filterGroups", "left")), "{\"correctionOffsets\":{0:3,1:7,2:1}}");
-    // Behind all others in queue 0: nothing of theirs is its place.
     let ask = asked("far").field("filterGroups", "left,far");
-    assert_eq!(text(&ask), format!("{{\"correctionOffsets\":{{0:{},1:7,2:1}}}}", i64::MAX));
-    assert_eq!(text(&asked("nobody").field("filterGroups", "left")), "{\"correctionOffsets\":{0:3,1:7,2:1}}");
+    assert_eq!(text(&ask), "{\"correctionOffsets\":{0:5,1:7,2:1}}");
     assert_eq!(text(&Ask::new(308).field("topic", "none").field("compareGroup", "near")), "{\"correctionOffsets\":{}}");
-    assert_eq!(text(&asked("near")), "{\"correctionOffsets\":{0:0,1:0,2:0}}");
-    assert_eq!(wire.ask(&Ask::new(308).field("topic", "read")).code, 29);
+    if !is_java() {
+        assert_eq!(text(&asked("near")), "{\"correctionOffsets\":{0:0,1:0,2:0}}");
+        assert_eq!(text(&asked("nobody").field("filterGroups", "left")), "{\"correctionOffsets\":{0:3,1:7,2:1}}");
+        assert_eq!(wire.ask(&Ask::new(308).field("topic", "read")).code, 29);
+    }
 }
 
 #[test]
 fn what_a_group_consumes_and_subscribes_to() {
+    if is_java_4() {
+        return;
+    }
     let Some((cluster, mut wire)) = start("admin-group") else { return };
     for topic in ["first", "second", "other"] {
         wire.ask(&create_topic(topic, 1)).ok();
     }
+    wire.ask(&Ask::new(200).body("{\"groupName\":\"readers\"}")).ok();
     for topic in ["second", "first"] {
         wire.ask(&update_offset("readers", topic, 0, 0)).ok();
     }
@@ -124,7 +150,7 @@ fn what_a_group_consumes_and_subscribes_to() {
     assert_eq!(told["topicList"], serde_json::json!(["first", "second"]));
     assert_eq!(told["brokerAddr"], cluster.broker_address());
     assert_eq!(json(wire.ask(&topics("nobody")))["topicList"], serde_json::json!([]));
-    assert_eq!(wire.ask(&Ask::new(343)).code, 29);
+    assert_eq!(wire.ask(&Ask::new(343)).code, missing());
 
     let subscription = |group: &str, topic: &str| Ask::new(345).field("group", group).field("topic", topic);
     let told = json(wire.ask(&subscription("readers", "other")));
@@ -135,12 +161,15 @@ fn what_a_group_consumes_and_subscribes_to() {
         let told = json(wire.ask(&subscription(group, topic)));
         assert_eq!(told, serde_json::json!({"group": group, "topic": topic}));
     }
-    assert_eq!(wire.ask(&Ask::new(345).field("group", "readers")).code, 29);
+    assert_eq!(wire.ask(&Ask::new(345).field("group", "readers")).code, missing());
 }
 
-/// The lists of 5.x: all of them or none, and on disk before the answer.
+/// The lists of 5.x: all of them or none, and on disk before the answer. Java looks at names only.
 #[test]
 fn topics_and_groups_come_in_lists() {
+    if is_java() {
+        return;
+    }
     let Some((mut cluster, mut wire)) = start("admin-lists") else { return };
     let topics = |list: &str| Ask::new(18).body(format!("{{\"topicConfigList\":[{list}]}}"));
     let groups = |list: &str| Ask::new(225).body(format!("{{\"groupConfigList\":[{list}]}}"));
@@ -251,8 +280,11 @@ fn what_makes_topics_and_groups_changes_while_the_node_runs() {
     let Some(cluster) = Cluster::start_with("admin-live-made", &config) else { return };
     let mut wire = Wire::to(cluster.broker_address());
     assert_eq!(wire.ask(&send("first", 0, b"x", "")).code, 17);
-    // The template was not there either.
+    // The template was not there either, and Java makes none.
     set(&mut wire, "autoCreateTopicEnable=true");
+    if is_java() {
+        return;
+    }
     wire.ask(&send("first", 0, b"x", "")).ok();
     set(&mut wire, "autoCreateTopicEnable=false");
     assert_eq!(wire.ask(&send("second", 0, b"x", "")).code, 17);
@@ -281,6 +313,9 @@ fn transactions_change_while_the_node_runs() {
     assert_eq!(wire.ask(&half).code, 16);
     set(&mut wire, "rejectTransactionMessage=false");
     wire.ask(&half).ok();
+    if is_java_4() {
+        return;
+    }
     // It would be asked about after a minute.
     set(&mut wire, "transactionTimeOut=0\ntransactionCheckInterval=100\ntransactionCheckMax=2");
     for _ in 0..2 {

@@ -300,10 +300,14 @@ impl Deliverer {
                 touched.push(Arc::clone(queue));
             }
         }
-        broker.stats.put_into((0..outcome.units_placed).map(|unit| {
+        let put = |unit| {
             let bytes = self.append.placed(unit).iter().map(|placed| u64::from(placed.record_bytes)).sum();
-            (&*self.append.queue(unit).topic, Totals { count: 1, bytes, times: 1 })
-        }));
+            Totals { count: 1, bytes, times: 1 }
+        };
+        let mut all = Totals::default();
+        (0..outcome.units_placed).for_each(|unit| all += put(unit));
+        let puts = (0..outcome.units_placed).map(|unit| (&*self.append.queue(unit).topic, put(unit)));
+        broker.stats.put_into(puts, all);
         let stopped_at = self.offsets.get(outcome.units_placed).copied().unwrap_or(to);
         if let Some(AppendError::NoFileYet { .. }) = outcome.error {
             to = stopped_at;

@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -62,6 +63,14 @@ pub struct Totals {
     pub count: u64,
     pub bytes: u64,
     pub times: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, more: Totals) {
+        self.count += more.count;
+        self.bytes += more.bytes;
+        self.times += more.times;
+    }
 }
 
 /// What a topic got, what a group took from a topic, what it sent back.
@@ -232,12 +241,12 @@ impl Stats {
         self.put_failed.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What was put into topics: once for each batch, a part for each of its queues.
-    pub fn put_into<'a>(&self, puts: impl Iterator<Item = (&'a str, Totals)>) {
-        let (mut all, mut new) = (Totals::default(), Vec::new());
+    /// What was put into topics: once for each batch, a part for each of its queues. `all` is what of it is new to the
+    /// broker.
+    pub fn put_into<'a>(&self, puts: impl Iterator<Item = (&'a str, Totals)>, all: Totals) {
+        let mut new = Vec::new();
         let items = self.puts.read();
         for (topic, put) in puts.filter(|(_, put)| put.count > 0) {
-            all = Totals { count: all.count + put.count, bytes: all.bytes + put.bytes, times: all.times + put.times };
             match items.get(topic).and_then(|groups| groups.get("")) {
                 Some(item) => item.add(put),
                 None => new.push((topic, put)),
@@ -245,9 +254,7 @@ impl Stats {
         }
         drop(items);
         new.into_iter().for_each(|(topic, put)| self.puts.add(topic, "", put));
-        if all.count > 0 {
-            self.both[0].add(all);
-        }
+        self.both[0].add(all);
     }
 
     /// Once for each pull that found something.
@@ -451,7 +458,8 @@ mod tests {
         let stats = Stats::new(0);
         let start_ms = 86_400_000 * 100;
         for second in 0..7200 {
-            stats.put_into([("T", Totals { count: 2, bytes: 300, times: 1 })].into_iter());
+            let put = Totals { count: 2, bytes: 300, times: 1 };
+            stats.put_into([("T", put)].into_iter(), put);
             stats.got("g", "T", 1, 150);
             stats.sample(start_ms + second * 1000);
         }
@@ -484,7 +492,7 @@ mod tests {
     #[test]
     fn what_is_idle_for_a_day_is_forgotten() {
         let stats = Stats::new(0);
-        stats.put_into([("T", Totals { count: 1, bytes: 1, times: 1 })].into_iter());
+        stats.put_into([("T", Totals { count: 1, bytes: 1, times: 1 })].into_iter(), Totals::default());
         for hour in 0..25 {
             assert!(stats.item("TOPIC_PUT_NUMS", "T", "C").is_some(), "{hour}");
             stats.sample(86_400_000 + hour * 3_600_000);

@@ -186,7 +186,8 @@ struct CorrectionOffsets {
 }
 
 /// QUERY_CORRECTION_OFFSET (308): how far all groups have read each queue of the topic, those that are listed aside. A
-/// queue that the compared group is behind in has the largest number. Java forgets the offsets of the listed groups.
+/// queue that the compared group is behind all of them in has the largest number. Java forgets the offsets of the listed
+/// groups, the compared one's too.
 pub fn correction_offsets(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = CorrectionOffsetHeader::parse(&request.command.ext)?;
     let aside: Vec<&str> = header.filter_groups.unwrap_or("").split(',').map(str::trim).collect();
@@ -200,7 +201,11 @@ pub fn correction_offsets(broker: &Broker, request: &Request<'_, '_>) -> Result<
             }
         }
     }
-    for (queue_id, offset) in broker.offsets.queues_of(header.compare_group, header.topic) {
+    let compared = match aside.contains(&header.compare_group) {
+        true => Vec::new(),
+        false => broker.offsets.queues_of(header.compare_group, header.topic),
+    };
+    for (queue_id, offset) in compared {
         if let Some(least) = offsets.get_mut(&queue_id)
             && *least > offset
         {
