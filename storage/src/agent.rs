@@ -130,17 +130,26 @@ impl FlushAgent {
             self.last_pass_ms = now_ms;
             let thorough_left = left_ms(now_ms, self.last_flush_ms, keys.thorough_interval_ms);
             if thorough_left > 0 && log.is_little_unflushed(u64::from(keys.least_pages)) {
-                if !keys.timed {
-                    // Idle in name: the next append looks whether the pages are enough now.
-                    waiter.rest(|| false);
-                }
-                return keys.interval_ms.min(thorough_left);
+                let next_ms = keys.interval_ms.min(thorough_left);
+                return if keys.timed { next_ms } else { FlushAgent::rest_untimed(store, next_ms) };
             }
             self.last_flush_ms = now_ms;
             FlushAgent::flush(store);
         }
+        if !keys.timed {
+            return FlushAgent::rest_untimed(store, if is_dirty() { keys.interval_ms } else { IDLE_MS });
+        }
         waiter.rest(is_dirty);
         if is_dirty() { keys.interval_ms } else { IDLE_MS }
+    }
+
+    /// Idle in name: the next append looks whether the pages are enough now. Those that came before this do not wake.
+    fn rest_untimed(store: &Store, next_ms: u64) -> u64 {
+        let log = &store.log;
+        store.flush_waiter.rest(|| false);
+        let is_dirty = log.committed() > log.flushed() && !log.is_flush_failed();
+        let is_enough = is_dirty && !log.is_little_unflushed(u64::from(store.keys().least_pages));
+        if is_enough { 0 } else { next_ms }
     }
 
     fn flush(store: &Store) {

@@ -993,6 +993,38 @@ mod tests {
         }
     }
 
+    /// Nobody wakes an agent that works, so it has to look once more before it sleeps.
+    #[test]
+    fn what_comes_during_an_untimed_flush_is_flushed_at_once() {
+        for least_pages in [0, 1] {
+            let disk = SimDisk::new(1);
+            let config = StoreConfig {
+                commit_log_file_bytes: FILE_BYTES,
+                keys: FlushKeys { timed: false, least_pages, interval_ms: 50_000, ..FlushKeys::default() },
+                ..StoreConfig::new(Path::new("/data/store"))
+            };
+            let store = Store::open_on(Arc::new(disk.clone()), config, BEGUN_MS).unwrap().0;
+            let append = {
+                let store = Arc::clone(&store);
+                move || {
+                    let mut batch = AppendBatch::default();
+                    let queue = store.queue_or_create("T", 0);
+                    let body = crate::fault_tests::message("T", &[b'x'; 4000], &[]);
+                    for _ in 0..2 {
+                        batch.push(&body, 0, &queue, RecordLimits::of_body(BODY_BYTES_MAX)).unwrap();
+                    }
+                    assert!(store.append(&mut batch, BEGUN_MS).error.is_none());
+                }
+            };
+            append();
+            disk.set_during_sync(Some(Box::new(append)));
+            assert_eq!(store.flush_turn(BEGUN_MS + 1), 0, "{least_pages} pages");
+            disk.set_during_sync(None);
+            assert!(store.flush_turn(BEGUN_MS + 1) > 0);
+            assert_eq!(store.log_flushed(), store.log_max());
+        }
+    }
+
     #[test]
     fn asynchronous_keeps_its_promise_through_every_crash() {
         sweep(Mode::Async, 1..3);
