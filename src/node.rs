@@ -74,6 +74,7 @@ pub fn store_config(config: &BrokerConfig) -> StoreConfig {
         check_crc_on_recover: config.crc_check_on_recover,
         index: config.index(),
         delays_ms: config.delay_levels.ms.clone(),
+        topics: crate::broker::topics::on_disk(config),
     }
 }
 

@@ -101,6 +101,15 @@ fn built_in(config: &BrokerConfig) -> Vec<TopicConfig> {
     topics
 }
 
+/// The names in topics.json and those that are always there, `None` when it is not there or not whole.
+pub fn on_disk(config: &BrokerConfig) -> Option<BTreeSet<String>> {
+    let path = config.store_path_root.join("config/topics.json");
+    let bytes = std::fs::metadata(&path).is_ok_and(|found| found.is_file()).then(|| std::fs::read(&path))?.ok()?;
+    let loaded = TopicConfigSerializeWrapper::from_json(&bytes).ok()?;
+    let names = loaded.topic_config_table.into_keys().chain(SYSTEM.iter().map(|name| name.to_string()));
+    Some(names.chain(built_in(config).into_iter().map(|topic| topic.topic_name)).collect())
+}
+
 impl Topics {
     pub fn open(
         config_dir: &Path,

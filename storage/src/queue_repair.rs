@@ -28,7 +28,7 @@ use crate::record::layout::{QUEUE_OFFSET_AT, sys_flag};
 use crate::record::properties;
 use crate::survey::QueueFound;
 use crate::wrong_queues::Names;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -72,6 +72,11 @@ pub(crate) struct QueueRepair<'a> {
     is_whole: bool,
     /// Every queue is as the last stop left it, complete.
     is_complete: bool,
+    /// After a clean stop: the topics that there are, where that is known.
+    topics: Option<&'a BTreeSet<String>>,
+    is_clean: bool,
+    /// Topics that were deleted and made again, by the log offset of the first record of the new one.
+    made_again: HashMap<Box<str>, u64>,
     /// How many queues may still be searched for the entry of a record.
     lookups_left: usize,
     /// After a crash: entries of the records walked may be in the page cache only.
@@ -85,6 +90,8 @@ pub(crate) struct Counts {
     pub appended: u64,
     pub closed: u64,
     pub rebuilt: u64,
+    /// Records of a queue that was deleted, with its topic, while we did not look.
+    pub deleted: u64,
     /// Records whose topic or queue id can not name a folder.
     pub unplaced: u64,
 }
@@ -105,6 +112,8 @@ struct State {
     max_before: u64,
     /// What loading has taken away begins with a record here in the log.
     stray: Option<u64>,
+    /// There was nothing of it before the walk.
+    is_new: bool,
 }
 
 #[derive(Default)]
@@ -160,6 +169,9 @@ impl<'a> QueueRepair<'a> {
             is_whole: false,
             is_doubtful: false,
             is_complete: false,
+            topics: None,
+            is_clean: false,
+            made_again: HashMap::new(),
             lookups_left: LOOKUP_COUNT_MAX,
             buffer: Vec::new(),
             counts: Counts::default(),
@@ -268,6 +280,13 @@ impl<'a> QueueRepair<'a> {
         self.is_whole = true;
     }
 
+    /// The store was stopped cleanly and has queues: of a queue that is not there the operator has lost the folder, or a Java
+    /// broker, which leaves no note, has deleted the topic.
+    pub fn begin_clean(&mut self, topics: Option<&'a BTreeSet<String>>) {
+        self.is_clean = true;
+        self.topics = topics;
+    }
+
     /// No record that is walked lacks its entry.
     pub fn begin_complete(&mut self) {
         self.is_complete = true;
@@ -317,7 +336,12 @@ impl<'a> QueueRepair<'a> {
             if is_rebuild || self.find_owner(topic, queue_id, claim)? || self.is_complete {
                 return Ok(());
             }
-            self.insert(State::new(Arc::new(ConsumeQueue::new(self.room, topic, queue_id))));
+            if self.topics.is_some_and(|topics| !topics.contains(topic)) && !topic.starts_with(LMQ_PREFIX) {
+                self.counts.deleted += 1;
+                return Ok(());
+            }
+            let queue = Arc::new(ConsumeQueue::new(self.room, topic, queue_id));
+            self.insert(State { is_new: true, ..State::new(queue) });
         }
         let state = self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id)).expect("inserted above");
         if state.is_rebuild != is_rebuild {
@@ -339,6 +363,12 @@ impl<'a> QueueRepair<'a> {
                     state.doubted = queue.next_file(claim.queue_offset);
                 }
                 Ok(())
+            }
+            Verdict::Surpassed if self.is_clean && queue.min() == 0 => {
+                let first = context(&queue, queue.entry(0))?.map_or(0, |entry| entry.log_offset);
+                let made_again = self.made_again.entry(topic.into()).or_insert(first);
+                *made_again = first.min(*made_again);
+                self.find_owner(topic, queue_id, claim).map(|_| ())
             }
             Verdict::Surpassed => self.find_owner(topic, queue_id, claim).map(|_| ()),
             Verdict::Next | Verdict::Missing(_) if self.is_complete => {
@@ -480,7 +510,8 @@ impl<'a> QueueRepair<'a> {
             context(&queue, cut)?;
             let last =
                 context(&queue, if queue.has_files() { last_entry(&queue) } else { queue.clear().map(|()| None) })?;
-            *state = State { last, is_rebuild: true, is_changed: true, max_before, ..State::new(queue) };
+            let is_new = state.is_new;
+            *state = State { last, is_rebuild: true, is_changed: true, max_before, is_new, ..State::new(queue) };
             count += 1;
         }
         self.buffer = buffer;
@@ -488,8 +519,25 @@ impl<'a> QueueRepair<'a> {
         Ok(())
     }
 
+    /// Queues that were not there, of topics that were made again behind their last record.
+    fn clear_deleted(&mut self) -> Result<()> {
+        let made_again = std::mem::take(&mut self.made_again);
+        let mut count = 0;
+        for state in self.states_in_order().filter(|state| state.is_new) {
+            let is_before = |last: Entry| made_again.get(&state.queue.topic).is_some_and(|at| last.log_offset < *at);
+            if state.last.is_some_and(is_before) {
+                count += state.queue.max() - state.queue.min();
+                context(&state.queue, state.queue.clear())?;
+                state.last = None;
+            }
+        }
+        self.counts.deleted += count;
+        Ok(())
+    }
+
     /// Everything into the files, what was cut onto the device. `is_synced`: and all of it. Returns all queues, and those still to be synced.
     pub fn finish(mut self, is_synced: bool) -> Result<(crate::store::Queues, Vec<Arc<ConsumeQueue>>, Counts)> {
+        self.clear_deleted()?;
         self.file_tails()?;
         // Entries that were cut must not come back when the log has grown over the place that they point to.
         let cut_count = self.states().filter(|state| state.queue.is_cut()).count();
@@ -526,6 +574,7 @@ impl State {
             held: None,
             max_before: 0,
             stray: None,
+            is_new: false,
         }
     }
 

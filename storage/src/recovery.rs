@@ -146,6 +146,9 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     } else {
         recent_crash
     };
+    if is_clean && !repair.is_blank() {
+        repair.begin_clean(config.topics.as_ref());
+    }
     repair.mark_stray(files.get(first).map_or(0, |file| file.start), &mut lines);
     if first == 0 {
         repair.begin_whole();
@@ -219,6 +222,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         (counts.closed, "consume queue offsets have no record and point to the next"),
         (counts.rebuilt, "consume queues did not agree with the log and have been rebuilt"),
         (entries_cut, "consume queue entries beyond the end of the log have been removed"),
+        (counts.deleted, "records are of topics or queues that a Java broker has deleted, and are in none"),
         (counts.unplaced, "records name no possible queue and are in none"),
     ] {
         if count > 0 {

@@ -27,7 +27,7 @@ use crate::recovery::{self, Recovered};
 use crate::retention::Cleaning;
 use crate::transient_pool::TransientPool;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +54,8 @@ pub struct StoreConfig {
     pub index: IndexConfig,
     /// `messageDelayLevel`, from level 1 on.
     pub delays_ms: Vec<i64>,
+    /// Those of topics.json, when it can be read: after a clean stop others without a queue were deleted by a Java broker.
+    pub topics: Option<BTreeSet<String>>,
 }
 
 /// Smaller files would hold no message at all.
@@ -74,6 +76,7 @@ impl StoreConfig {
             check_crc_on_recover: true,
             index: IndexConfig::default(),
             delays_ms: properties::DELAYS_MS.to_vec(),
+            topics: None,
         }
     }
 

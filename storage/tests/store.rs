@@ -7,7 +7,7 @@ use ringmq_storage::append::AppendBatch;
 use ringmq_storage::error::{AppendError, OpenError};
 use ringmq_storage::read::{ReadLimits, ReadStatus};
 use ringmq_storage::record::layout::sys_flag;
-use ringmq_storage::store::{Store, TimeBoundary};
+use ringmq_storage::store::{Store, StoreConfig, TimeBoundary};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -642,6 +642,74 @@ fn a_deletion_that_was_killed_is_finished() {
         die(store);
     }
     assert!(!root.join("consumequeue/Gone/0/00000000000000000000").exists());
+}
+
+/// It leaves no note, so topics.json has to tell it from a folder that was lost.
+#[test]
+fn what_a_java_broker_has_deleted_stays_deleted() {
+    // topics.json, whether all queues are gone, whether the stop was clean, messages that come back
+    let rows = [
+        (Some(vec!["Kept"]), false, true, 0),
+        (Some(vec!["Kept", "Gone"]), false, true, 10),
+        (None, false, true, 10),
+        (Some(vec!["Kept"]), true, true, 10),
+        (Some(vec!["Kept"]), false, false, 10),
+    ];
+    for (topics, is_all_lost, is_clean, want) in rows {
+        for has_written in [false, true] {
+            let (_dir, root) = root();
+            let store = open(&root);
+            for number in 0..20 {
+                send(&store, if number % 2 == 0 { "Gone" } else { "Kept" }, 0, b"x", 1000);
+            }
+            run_agents(&store, 1000);
+            if is_clean {
+                store.close(1).unwrap();
+            }
+            drop(store);
+            std::fs::remove_dir_all(root.join("consumequeue/Gone")).unwrap();
+            if is_all_lost {
+                std::fs::remove_dir_all(root.join("consumequeue")).unwrap();
+            }
+            if has_written {
+                let _ = std::fs::remove_file(root.join("ringmq-clean-stop"));
+            }
+            let names = |names: &Vec<&str>| names.iter().map(|name| name.to_string()).collect();
+            let config = StoreConfig { topics: topics.as_ref().map(names), ..config(&root) };
+            for start in 0..2 {
+                let (store, report) = Store::open(config.clone(), 1000).unwrap();
+                let what = format!("{topics:?} {is_all_lost} {is_clean} {has_written} {start}: {:?}", report.lines);
+                assert_eq!(bodies(&store, "Gone", 0).len(), want, "{what}");
+                assert_eq!(bodies(&store, "Kept", 0).len(), 10, "{what}");
+                store.close(1).unwrap();
+            }
+        }
+    }
+}
+
+/// And made again: the queues of the later one are there, those that only the earlier one had are not.
+#[test]
+fn a_topic_that_a_java_broker_made_again_has_no_earlier_queue() {
+    let (_dir, root) = root();
+    let store = open(&root);
+    for number in 0..20 {
+        send(&store, "T", number % 2, b"old", 1000);
+    }
+    store.delete_topic("T").unwrap();
+    for _ in 0..3 {
+        send(&store, "T", 0, b"new", 1000);
+    }
+    run_agents(&store, 1000);
+    store.close(1).unwrap();
+    drop(store);
+    std::fs::remove_file(root.join("ringmq-deleted-topics")).unwrap();
+    std::fs::remove_file(root.join("ringmq-clean-stop")).unwrap();
+    for _ in 0..2 {
+        let (store, told) = open_told(&root);
+        assert_eq!(bodies(&store, "T", 0), ["new"; 3], "{told}");
+        assert!(bodies(&store, "T", 1).is_empty(), "{told}");
+        store.close(1).unwrap();
+    }
 }
 
 /// What Java leaves when a topic was deleted and made again: both generations are in the log, the queue holds the later.
