@@ -16,6 +16,7 @@ use crate::record::NewRecord;
 use crate::record::decode::{Checked, Record, check, find_record, peek_store_timestamp};
 use crate::record::encode::{encode, patch};
 use crate::record::layout::{BLANK_BYTES, RECORD_BYTES_MIN, blank, sys_flag};
+use nix::libc::EXDEV;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -65,16 +66,41 @@ pub(crate) fn goes_on(files: &[Arc<MappedFile>], end: u64) -> bool {
         || next.is_some_and(|next| is_record(next, 0))
 }
 
-/// `<commit log folder>-set-aside-<end>`
-pub(crate) fn aside(log_dir: &Path, end: u64) -> PathBuf {
-    let mut dir = log_dir.to_path_buf().into_os_string();
-    dir.push(format!("-set-aside-{end}"));
-    PathBuf::from(dir)
+/// A new folder for what is set aside at `end`: `<commit log folder>-set-aside-<end>`, or of that name in `root` where that can
+/// not be made. With a number behind it when there is one from before.
+pub(crate) fn make_aside(disk: &dyn Disk, log_dir: &Path, root: &Path, end: u64) -> io::Result<PathBuf> {
+    let beside = log_dir.parent().unwrap_or(root);
+    let name = log_dir.file_name().unwrap_or_default().to_string_lossy();
+    let make = |parent: &Path| {
+        for number in 1.. {
+            let behind = if number == 1 { String::new() } else { format!("-{number}") };
+            let dir = parent.join(format!("{name}-set-aside-{end}{behind}"));
+            if disk.list(&dir)?.is_empty() {
+                disk.create_dirs(&dir)?;
+                disk.sync_dir(parent)?;
+                return Ok(dir);
+            }
+        }
+        unreachable!("some number is free")
+    };
+    make(beside).or_else(|_| make(root))
+}
+
+/// Also to another file system.
+pub(crate) fn move_aside(disk: &dyn Disk, file: &MappedFile, to: &Path) -> io::Result<()> {
+    match disk.rename(&file.path, to) {
+        Err(error) if error.raw_os_error() == Some(EXDEV) => {
+            disk.replace(to, file.unchecked_by_written(0..file.bytes))?;
+            disk.remove_file(&file.path)
+        }
+        other => other,
+    }
 }
 
 /// Keeps `[end, next)` aside, or what of it lies in the file that holds `end`, and fills it. The walk goes on at `end`.
 pub(crate) fn fill(
     disk: &dyn Disk,
+    root: &Path,
     files: &[Arc<MappedFile>],
     end: u64,
     next: Next,
@@ -85,12 +111,9 @@ pub(crate) fn fill(
     if next.log_offset < file.end() && to - end <= RECORD_BYTES_MIN as u64 {
         return Err(io::Error::other(format!("only {} bytes of damage at {end}, less than any record has", to - end)));
     }
-    let log_dir = file.path.parent().unwrap_or(Path::new("."));
-    let dir = aside(log_dir, end);
-    disk.create_dirs(&dir)?;
+    let dir = make_aside(disk, file.path.parent().unwrap_or(Path::new(".")), root, end)?;
     let damaged = file.unchecked_by_written(end - file.start..to - file.start).to_vec();
     disk.replace(&dir.join(format!("damaged-{}-from-{end}", file_name(file.start))), &damaged)?;
-    disk.sync_dir(dir.parent().unwrap_or(&dir))?;
     if next.log_offset >= file.end() {
         // Too little for a blank is left as zeros: the walk knows.
         file.file.zero(end - file.start, file.bytes)?;
@@ -157,7 +180,7 @@ mod tests {
             let file = MappedFile::create(&RealDisk, &log_dir, dir.path(), 0, 4096).unwrap();
             file.file.write_at(4096 - left, &vec![0x55; left as usize]).unwrap();
             let next = Next { log_offset: 4096, store_timestamp: 5 };
-            fill(&RealDisk, &[Arc::new(file)], 4096 - left, next, 5).unwrap();
+            fill(&RealDisk, dir.path(), &[Arc::new(file)], 4096 - left, next, 5).unwrap();
             let bytes = std::fs::read(log_dir.join(file_name(0))).unwrap();
             let end = check(&bytes[4096 - left as usize..], Some(4096 - left), true).unwrap();
             assert!(matches!(end, Checked::Blank { .. }) == (left >= 8), "{left}: {end:?}");

@@ -15,9 +15,12 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file in the making, where it has to be made in its own folder; one that a kill has left is of no use.
+pub(crate) const STAGED_PREFIX: &str = ".ringmq-staged-";
 
 /// What a folder holds.
 pub(crate) struct Found {
@@ -143,6 +146,13 @@ fn take_blocks(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
+/// For a new file of folder `own`. A file can not be renamed to another file system.
+fn staged_path(staging: &Path, own: &Path) -> io::Result<PathBuf> {
+    let number = STAGED.fetch_add(1, Ordering::Relaxed);
+    let is_elsewhere = std::fs::metadata(own)?.dev() != std::fs::metadata(staging)?.dev();
+    Ok(if is_elsewhere { own.join(format!("{STAGED_PREFIX}{number}")) } else { staging.join(number.to_string()) })
+}
+
 fn dir_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
@@ -183,7 +193,7 @@ impl Disk for RealDisk {
         }
         // No such files on this file system, or no /proc here: by the staging folder.
         std::fs::create_dir_all(new.staging)?;
-        let staged = new.staging.join(STAGED.fetch_add(1, Ordering::Relaxed).to_string());
+        let staged = staged_path(new.staging, dir_of(new.path))?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&staged)?;
         if let Err(e) = fill(&file, new) {
             let _ = std::fs::remove_file(&staged);
@@ -403,6 +413,17 @@ mod tests {
 
     fn new<'a>(path: &'a Path, staging: &'a Path, bytes: u64, blocks: Blocks, content: &'a [u8]) -> NewFile<'a> {
         NewFile { path, staging, bytes, blocks, content }
+    }
+
+    #[test]
+    fn a_file_in_the_making_is_where_it_can_be_renamed_from() {
+        let (dir, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        assert!(staged_path(dir.path(), own.path()).unwrap().starts_with(dir.path()));
+        if let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") {
+            let staged = staged_path(dir.path(), elsewhere.path()).unwrap();
+            assert!(staged.starts_with(elsewhere.path()), "{staged:?}");
+            assert!(staged.file_name().unwrap().to_str().unwrap().starts_with(STAGED_PREFIX));
+        }
     }
 
     #[test]

@@ -163,7 +163,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         log_end: note.map(|note| note.log_end),
         until_ms: if is_clean { u64::MAX } else { checkpoint.times().log.saturating_sub(checkpoint::MARGIN_MS) },
     };
-    let mut mender = Mender { disk: &**disk, files: &files, known, lines: &mut lines };
+    let mut mender = Mender { disk: &**disk, root, files: &files, known, lines: &mut lines };
     let mut walk = mender.walk(first, config.check_crc_on_recover, &mut visit)?;
     let again = if note.is_some_and(|note| note.log_end != walk.end) {
         recent
@@ -197,7 +197,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let is_synced = is_clean || is_whole || is_rebuild;
     let (queues, unsynced, counts) = told_queue(repair.finish(is_synced))?;
     let is_damaged = walk.is_followed || note.is_some_and(|note| note.log_end > walk.end);
-    cut_log(&**disk, &mut files, walk.end, is_damaged, &mut lines)?;
+    cut_log(&**disk, root, &mut files, walk.end, is_damaged, &mut lines)?;
     if walk.count > 0 {
         checkpoint.limit(walk.store_timestamp);
     }
@@ -287,6 +287,7 @@ struct Durable {
 /// Walks, and mends the log on the way.
 struct Mender<'a> {
     disk: &'a dyn Disk,
+    root: &'a Path,
     files: &'a [Arc<MappedFile>],
     known: Durable,
     lines: &'a mut Vec<String>,
@@ -307,7 +308,7 @@ impl Mender<'_> {
                 walk.is_followed = true;
                 break;
             }
-            let filled = damage::fill(self.disk, self.files, walk.end, next, walk.store_timestamp);
+            let filled = damage::fill(self.disk, self.root, self.files, walk.end, next, walk.store_timestamp);
             let aside = told("can not mend the log in", path(), filled)?;
             self.lines.push(format!(
                 "the log was damaged from {} to {}: what was there is kept in {}, its messages are lost, those behind it are not",
@@ -495,6 +496,7 @@ fn walk_to(files: &[Arc<MappedFile>], end: u64, visit: Visit<'_>) -> Result<(), 
 /// are in it, or a clean stop has left more than there is (`is_damaged`).
 fn cut_log(
     disk: &dyn Disk,
+    root: &Path,
     files: &mut Vec<Arc<MappedFile>>,
     end: u64,
     is_damaged: bool,
@@ -513,7 +515,7 @@ fn cut_log(
         }
     }
     if kept > 0 || is_damaged {
-        set_aside(disk, files, end, lines)?;
+        set_aside(disk, root, files, end, lines)?;
     }
     let last = files.len().saturating_sub(1);
     for (index, file) in files.iter().enumerate() {
@@ -538,6 +540,7 @@ fn cut_log(
 /// file.
 fn set_aside(
     disk: &dyn Disk,
+    root: &Path,
     files: &mut Vec<Arc<MappedFile>>,
     end: u64,
     lines: &mut Vec<String>,
@@ -546,7 +549,6 @@ fn set_aside(
     let Some(log_dir) = files.first().and_then(|file| file.path.parent()).map(Path::to_path_buf) else {
         return Ok(());
     };
-    let dir = damage::aside(&log_dir, end);
     let rest = files[..first].last().map(|damaged| {
         let rest = damaged.unchecked_by_written(end - damaged.start..damaged.bytes);
         let held = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -555,16 +557,17 @@ fn set_aside(
     if first == files.len() && rest.is_none_or(|(_, rest)| rest.is_empty()) {
         return Ok(());
     }
-    told("can not create", &dir, disk.create_dirs(&dir))?;
+    let made = damage::make_aside(disk, &log_dir, root, end);
+    let dir = told("can not make a folder for the damaged part of the log, beside it or in", root, made)?;
     if let Some((start, rest)) = rest {
         let path = dir.join(format!("rest-of-{}-from-{end}", file_name(start)));
         told("can not write", &path, disk.replace(&path, rest))?;
     }
     for file in files.drain(first..).rev() {
         let to = dir.join(file_name(file.start));
-        told("can not move aside", &file.path, disk.rename(&file.path, &to))?;
+        told("can not move aside", &file.path, damage::move_aside(disk, &file, &to))?;
     }
-    for dir in [&dir, &log_dir, dir.parent().unwrap_or(&dir)] {
+    for dir in [&dir, &log_dir] {
         told("can not sync", dir, disk.sync_dir(dir))?;
     }
     lines.push(format!(

@@ -11,7 +11,7 @@
 
 use crate::commit_log::file_end_by_records;
 use crate::consume_queue::is_folder_name;
-use crate::disk::{Disk, Found};
+use crate::disk::{Disk, Found, STAGED_PREFIX};
 use crate::error::OpenError;
 use crate::flush::Medium;
 use crate::mapped_file::{MappedFile, file_name, parse_file_name};
@@ -38,6 +38,15 @@ fn odd(path: PathBuf, found: impl Into<String>, remedy: impl Into<String>) -> Op
     OpenError::OddFile { path, found: found.into(), remedy: remedy.into() }
 }
 
+/// Removes what a kill has left of a file in the making.
+fn is_staged(disk: &dyn Disk, path: &Path, found: &Found) -> Result<bool, OpenError> {
+    let is_staged = found.name.to_str().is_some_and(|name| name.starts_with(STAGED_PREFIX));
+    if is_staged {
+        disk.remove_file(path).map_err(|e| OpenError::io("can not remove", path, e))?;
+    }
+    Ok(is_staged)
+}
+
 fn check_kind(path: &Path, found: &Found) -> Result<(), OpenError> {
     let remedy = "move it to another place";
     if found.is_special { Err(odd(path.to_path_buf(), "neither a file nor a folder", remedy)) } else { Ok(()) }
@@ -59,6 +68,9 @@ pub(crate) fn survey_log(
                 "{}: a folder among the log files is passed over; a 4.9 broker would not start",
                 path.display()
             ));
+            continue;
+        }
+        if is_staged(disk, &path, &found)? {
             continue;
         }
         match parse_file_name(&found.name) {
@@ -168,6 +180,9 @@ fn survey_queue(
     let mut queue = QueueFound { topic: topic.to_owned(), queue_id, starts: Vec::new(), damage: None };
     for found in list(disk, dir)? {
         let path = dir.join(&found.name);
+        if is_staged(disk, &path, &found)? {
+            continue;
+        }
         check_kind(&path, &found)?;
         let Some(start) = parse_file_name(&found.name).filter(|_| !found.is_dir) else {
             return Err(odd(path, "not a file of a consume queue", "move it to another folder"));

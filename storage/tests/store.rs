@@ -333,7 +333,9 @@ fn odd_files_are_refused_by_path_and_nothing_is_changed() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(refused(&root).contains("neither a file nor a folder"));
     std::fs::remove_file(&pipe).unwrap();
-    // What does not hurt is told of.
+    // What does not hurt is told of, and what a kill left of a file in the making goes.
+    let staged = [log.join(".ringmq-staged-1"), root.join("consumequeue/T/0/.ringmq-staged-7")];
+    staged.iter().for_each(|path| std::fs::write(path, "").unwrap());
     std::fs::write(log.join("00000000000000262144"), "").unwrap();
     std::fs::create_dir(log.join("lost+found")).unwrap();
     std::fs::create_dir_all(root.join("consumequeue/T/x")).unwrap();
@@ -341,6 +343,7 @@ fn odd_files_are_refused_by_path_and_nothing_is_changed() {
     for want in ["empty last file", "lost+found: a folder", "T/x: no folder of a queue"] {
         assert!(told.contains(want), "{told}");
     }
+    assert!(staged.iter().all(|path| !path.exists()));
     check_all(&store);
 }
 

@@ -260,6 +260,36 @@ fn older_records_behind_damage_are_kept_aside() {
     }
 }
 
+/// The folder that they go to is beside the log's, which can be a mount of its own.
+#[test]
+fn whole_files_are_set_aside_to_another_file_system() {
+    let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    std::fs::create_dir(&root).unwrap();
+    std::os::unix::fs::symlink(other.path(), root.join("commitlog")).unwrap();
+    let store = open(&root);
+    for number in 0..2 * COUNT {
+        send(&store, "T", (number % 2) as i32, long(number).as_bytes(), 1_000_000 + number as u64);
+    }
+    let record = entries(&store.queue("T", 0).unwrap())[40];
+    drop(store);
+    let kept = [2, 3].map(|file| format!("{:020}", file * LOG_FILE_BYTES));
+    let before = kept.each_ref().map(|name| std::fs::read(other.path().join(name)).unwrap());
+    for round in 0..2 {
+        write_log(&root, record.log_offset + 90, b"?");
+        let (store, told) = open_told(&root);
+        assert_eq!(store.queue("T", 0).unwrap().max(), 40, "{told}");
+        drop(store);
+        let aside = root.join(format!("commitlog-set-aside-{}", record.log_offset));
+        assert!(round > 0 || told.contains("has been moved to"), "{told}");
+        for (name, bytes) in kept.iter().zip(&before) {
+            assert!(std::fs::read(aside.join(name)).unwrap() == *bytes, "{name}");
+            assert!(!other.path().join(name).exists());
+        }
+    }
+}
+
 /// A rebuild passes over the damage only, not over the rest of the file.
 #[test]
 fn a_record_that_rotted_far_back_takes_no_other_with_it() {
