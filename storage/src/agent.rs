@@ -12,8 +12,10 @@
 //! wake-up costs more than a message.
 //! Source: FlushRealTimeService, CommitRealTimeService, GroupCommitService, FlushConsumeQueueService.
 
+use crate::bus_error;
 use crate::consume_queue::ConsumeQueue;
 use crate::failed_sync;
+use crate::mapped_file::MappedFile;
 use crate::retention::{Durable, Retention};
 use crate::store::Store;
 use std::io;
@@ -222,6 +224,8 @@ pub(crate) struct FileAgent {
     ahead_told_ms: u64,
     noted_ms: u64,
     noted_log_time: u64,
+    /// Pages that could not be read, told so far.
+    faults_seen: usize,
     /// A queue file could not be synced: what it held may be lost, so the checkpoint stays where it is for good.
     is_sync_failed: bool,
     /// The index could not be written when it was tried last.
@@ -258,6 +262,7 @@ impl FileAgent {
             ahead_told_ms: 0,
             noted_ms: 0,
             noted_log_time: 0,
+            faults_seen: bus_error::count(),
             is_sync_failed: false,
             is_index_failing: false,
             queues_synced: 0,
@@ -273,6 +278,7 @@ impl FileAgent {
             self.ahead_turn(store, now_ms),
             FileAgent::remove_discarded(store),
             FileAgent::note_wrong_queues(store),
+            self.tell_faults(store),
             self.note_log_time(store, now_ms),
             self.index_turn(store, now_ms, INDEX_SLICES_MAX),
             self.tails_turn(store, now_ms),
@@ -537,6 +543,11 @@ impl FileAgent {
         IDLE_MS
     }
 
+    fn tell_faults(&mut self, store: &Store) -> u64 {
+        tell_faults(&store.log.files(), &mut self.faults_seen, &mut |text| tracing::error!("{text}"));
+        IDLE_MS
+    }
+
     fn note_wrong_queues(store: &Store) -> u64 {
         match store.room.wrong.write(&*store.disk, &store.config.root) {
             Ok(()) => IDLE_MS,
@@ -567,6 +578,20 @@ impl FileAgent {
         store.index.file(&store.checkpoint)?;
         self.sync_some(store, usize::MAX, now_ms)?;
         Ok(())
+    }
+}
+
+/// Pages of the log that could not be read since the fault number `seen`.
+pub(crate) fn tell_faults(files: &[Arc<MappedFile>], seen: &mut usize, tell: &mut dyn FnMut(String)) {
+    for address in bus_error::faults_since(seen) {
+        let place = files.iter().find_map(|file| Some((file, file.position_of(address)?)));
+        if let Some((file, position)) = place {
+            tell(format!(
+                "{}: the disk does not give the page at {position}, it reads as zeros: messages in it are not served; look at \
+                 the disk, and restore the file from a copy",
+                file.path.display()
+            ));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod store;
 
 mod agent;
 mod allocate;
+mod bus_error;
 mod checkpoint;
 mod clean_stop;
 mod commit_log;

@@ -11,6 +11,7 @@
 //! medium it is written by stores into the mapping.
 //! Source: MappedFile.java.
 
+use crate::bus_error::{self, Watched};
 use crate::disk::{Blocks, Disk, DiskFile, NewFile};
 use crate::flush::Medium;
 use crate::transient_pool::PoolBuffer;
@@ -33,6 +34,8 @@ pub(crate) struct MappedFile {
     pub bytes: u64,
     pub path: PathBuf,
     pub file: Box<dyn DiskFile>,
+    /// Before `map`, so that it is dropped first.
+    _watched: Watched,
     map: MmapRaw,
     /// `map` may be stored to, and is.
     is_mapped: bool,
@@ -132,6 +135,7 @@ impl MappedFile {
             bytes,
             path,
             file,
+            _watched: bus_error::watch(map.as_ptr(), map.len()),
             map,
             is_mapped,
             written: AtomicU64::new(0),
@@ -149,6 +153,12 @@ impl MappedFile {
 
     pub fn end(&self) -> u64 {
         self.start + self.bytes
+    }
+
+    /// Where in the file an address of its mapping is.
+    pub fn position_of(&self, address: usize) -> Option<u64> {
+        let position = address.checked_sub(self.map.as_ptr() as usize)? as u64;
+        (position < self.bytes).then_some(position)
     }
 
     pub fn written(&self) -> u64 {
@@ -297,6 +307,7 @@ impl MappedFile {
         assert!(position >= self.written());
         if self.is_mapped && !self.is_pooled() {
             assert!(position + bytes.len() as u64 <= self.bytes);
+            let mut fault_count = bus_error::count();
             // SAFETY: `map` is a live writable mapping of `bytes` bytes, as long as the file; the gate is the only writer and
             // everybody else reads below `written` only. The blocks are taken, so no store meets a full disk.
             unsafe {
@@ -304,6 +315,10 @@ impl MappedFile {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
             }
             self.file.stored(position, bytes.len() as u64);
+            let is_ours = |address: usize| self.position_of(address).is_some();
+            if bus_error::count() != fault_count && bus_error::faults_since(&mut fault_count).into_iter().any(is_ours) {
+                return Err(io::Error::other("a page of the mapped file can not be had from the disk"));
+            }
             return Ok(());
         }
         if !self.is_pooled() {

@@ -20,6 +20,8 @@
 //! folder of a single queue is gone and the records walked hold none of that queue.
 //! Source: DefaultMessageStore.load/recover, CommitLog.recoverNormally/recoverAbnormally, ConsumeQueue.recover.
 
+use crate::agent::tell_faults;
+use crate::bus_error;
 use crate::checkpoint::{self, Checkpoint};
 use crate::clean_stop::CleanStop;
 use crate::commit_log::{CommitLog, LogPlace};
@@ -102,6 +104,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     let path = root.join("consumequeue_ext");
     let ext = told("can not read", &path, ExtFiles::load(&**disk, &path))?;
 
+    let mut faults_seen = bus_error::count();
     let mut files = open_log(&**disk, config, log_found, &mut lines)?;
     if !is_clean {
         // Before any queue: a power loss in the middle of this start must not leave queues and no log.
@@ -181,6 +184,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
         walk = mender.walk(again, config.check_crc_on_recover, &mut visit)?;
         walk.filled.extend(filled);
     }
+    tell_faults(&files, &mut faults_seen, &mut |line| lines.push(line));
     if let Some(fault) = &walk.fault {
         lines.push(format!("the commit log ends at {}: {fault}", walk.end));
     }
@@ -319,6 +323,10 @@ impl Mender<'_> {
             walk.filled.push(walk.end..next.log_offset);
             let from = self.files.partition_point(|file| file.end() <= walk.end);
             let rest = read_records(&self.files[from..], walk.end, verify_crc, &|_| false, visit)?;
+            if rest.end <= walk.end {
+                let error = io::Error::other(format!("what was written to it at {} can not be read back", walk.end));
+                return Err(OpenError::io("can not mend the log in", path(), error));
+            }
             walk = Walk {
                 count: walk.count + rest.count,
                 store_timestamp: walk.store_timestamp.max(rest.store_timestamp),

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{bodies, check_all, config, entries, open, open_told, send};
-use ringmq_storage::flush::Promise;
+use ringmq_storage::flush::{Medium, Promise};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::decode::Record;
 use ringmq_storage::store::{Store, StoreConfig};
@@ -287,6 +287,27 @@ fn whole_files_are_set_aside_to_another_file_system() {
             assert!(std::fs::read(aside.join(name)).unwrap() == *bytes, "{name}");
             assert!(!other.path().join(name).exists());
         }
+    }
+}
+
+/// As one that a bad sector is in: the process would get SIGBUS for the page.
+#[test]
+fn a_page_that_can_not_be_read_ends_no_process() {
+    for medium in [Medium::Write, Medium::Mapped] {
+        let (_dir, root) = stopped(true, long);
+        let config = StoreConfig { medium, ..config(&root) };
+        let store = Store::open(config.clone(), 1000).unwrap().0;
+        let first = root.join("commitlog/00000000000000000000");
+        let bytes = std::fs::read(&first).unwrap();
+        OpenOptions::new().write(true).open(&first).unwrap().set_len(16_384).unwrap();
+        let (got, want) = (pulled(&store, 0), (0..COUNT).map(|number| long(2 * number)).collect::<Vec<_>>());
+        assert!(got.len() < COUNT && got.len() > 90, "{}", got.len());
+        assert!(got.iter().all(|body| want.contains(body)));
+        assert_eq!(send(&store, "T", 0, long(260).as_bytes(), 2000), COUNT as u64);
+        stop(store, false);
+        std::fs::write(&first, bytes).unwrap();
+        let (store, told) = Store::open(config, 1000).map(|(store, report)| (store, report.lines.join("\n"))).unwrap();
+        assert_eq!(pulled(&store, 0).len(), COUNT + 1, "{told}");
     }
 }
 
