@@ -44,6 +44,15 @@ pub struct Groups {
     file: JsonFile,
 }
 
+/// The table in a file. An entry that does not stand under its own name is damage, as in topics.json.
+fn wrapper_of(bytes: &[u8]) -> Result<SubscriptionGroupWrapper, String> {
+    let wrapper = SubscriptionGroupWrapper::from_json(bytes).map_err(|error| error.to_string())?;
+    match wrapper.subscription_group_table.iter().find(|(key, group)| **key != group.group_name) {
+        Some((key, group)) => Err(format!("under {key:?} is the groupName {:?}", group.group_name)),
+        None => Ok(wrapper),
+    }
+}
+
 impl Groups {
     pub fn open(
         config_dir: &Path,
@@ -52,7 +61,7 @@ impl Groups {
         now_ms: u64,
     ) -> Result<Groups, PersistError> {
         let file = JsonFile::new(config_dir, "subscriptionGroup.json");
-        let loaded = file.load_table("subscriptionGroupTable", SubscriptionGroupWrapper::from_json)?;
+        let loaded = file.load_table("subscriptionGroupTable", wrapper_of)?;
         let mut version = DataVersion { timestamp: now_ms as i64, ..DataVersion::default() };
         let mut table: BTreeMap<_, _> = BUILT_IN
             .iter()
@@ -231,4 +240,19 @@ pub fn delete(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refu
     broker.stats.remove_group(header.group_name);
     let version = broker.groups.remove(header.group_name, request.now.wall_ms);
     Ok(Answer::after(After::Durable(version)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_stands_under_its_own_name() {
+        // key, groupName, whether it is one
+        for (key, name, want) in [("g", "g", true), ("f", "g", false), ("g", "", false)] {
+            let text = format!("{{\"subscriptionGroupTable\":{{\"{key}\":{{\"groupName\":\"{name}\"}}}}}}");
+            assert_eq!(wrapper_of(text.as_bytes()).is_ok(), want, "{text}");
+        }
+        assert!(wrapper_of(b"{\"dataVersion\":{\"counter\":1},\"subscriptionGroupTable\":{}}").is_ok());
+    }
 }

@@ -34,16 +34,23 @@ pub struct Offsets {
     file: JsonFile,
 }
 
+/// The table in a file. A key without its `@` is damage: the group would begin anew without a word.
+fn table_of(bytes: &[u8]) -> Result<Table, String> {
+    let loaded = ConsumerOffsetTable::from_json(bytes).map_err(|error| error.to_string())?;
+    let mut table = Table::new();
+    for (key, queues) in loaded.offset_table {
+        // A name has no `@`.
+        let (topic, group) =
+            key.split_once('@').ok_or_else(|| format!("the key {key:?} is not of the form topic@group"))?;
+        table.entry(topic.to_string()).or_default().insert(group.to_string(), queues);
+    }
+    Ok(table)
+}
+
 impl Offsets {
     pub fn open(config_dir: &Path) -> Result<Offsets, PersistError> {
         let file = JsonFile::new(config_dir, "consumerOffset.json");
-        let loaded = file.load_table("offsetTable", ConsumerOffsetTable::from_json)?.unwrap_or_default();
-        let mut table = Table::new();
-        for (key, queues) in loaded.offset_table {
-            // A name has no `@`.
-            let Some((topic, group)) = key.split_once('@') else { continue };
-            table.entry(topic.to_string()).or_default().insert(group.to_string(), queues);
-        }
+        let table = file.load_table("offsetTable", table_of)?.unwrap_or_default();
         Ok(Offsets { table: Mutex::new(table), changed: AtomicBool::new(false), urgent: AtomicBool::new(false), file })
     }
 
@@ -252,6 +259,19 @@ pub fn earliest_store_time(broker: &Broker, request: &Request<'_, '_>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_is_none_is_damage_and_the_backup_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("consumerOffset.json");
+        std::fs::write(&path, "{\"offsetTable\":{\"T@g\":{0:7},\"U`g\":{0:9}}}").unwrap();
+        let refused = Offsets::open(dir.path()).err().unwrap().to_string();
+        assert!(refused.contains("the key \"U`g\" is not of the form topic@group"), "{refused}");
+        std::fs::write(dir.path().join("consumerOffset.json.bak"), "{\"offsetTable\":{\"T@g\":{0:7},\"U@g\":{0:9}}}")
+            .unwrap();
+        let offsets = Offsets::open(dir.path()).unwrap();
+        assert_eq!((offsets.get("g", "T", 0), offsets.get("g", "U", 0)), (Some(7), Some(9)));
+    }
 
     #[test]
     fn offsets_are_kept_in_javas_shape_and_go_with_topic_or_group() {

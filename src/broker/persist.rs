@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! store   f.bak.tmp ─fsync─ rename ─> f.bak       f.tmp ─fsync─ rename ─> f       fsync of the folder
-//! load    f, or f.bak where f is absent, empty or torn; f is then made anew from it
+//! load    f, or f.bak where f is absent, empty, torn or not of its shape; f is then made anew from it
 //! ```
 //! At every moment one of the two files is whole. After a `store` both hold the new content (Java's `.bak` lags by one
 //! write): a torn or truncated `f` loses nothing that was answered.
 //! Source: ConfigManager.java, MixAll.string2File.
 
+use ringmq_net::protocol::fastjson;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -35,30 +37,27 @@ impl JsonFile {
         JsonFile { path: config_dir.join(name) }
     }
 
-    /// A file that lacks its table is none: `{}` parses, and would forget everything without a word.
+    /// A file that lacks its table is none: `{}` parses, and so does a name with a flipped bit, and either would forget
+    /// everything without a word. The table may be empty: Java writes it so.
     pub fn load_table<T, E: std::fmt::Display>(
         &self,
         table: &str,
         parse: impl Fn(&[u8]) -> Result<T, E>,
     ) -> Result<Option<T>, PersistError> {
-        let name = table.as_bytes();
-        self.load(|bytes| {
-            if !bytes.windows(name.len()).any(|window| window == name) {
-                return Err(format!("no {table} in it"));
-            }
-            parse(bytes).map_err(|error| error.to_string())
-        })
+        self.load(|bytes| parse_table(bytes, table, &parse))
+    }
+
+    /// The file alone, where it is whole.
+    pub fn read_table<T, E: std::fmt::Display>(&self, table: &str, parse: impl Fn(&[u8]) -> Result<T, E>) -> Option<T> {
+        parse_table(&read_file(&self.path).ok()?, table, &parse).ok()
     }
 
     /// `None` when neither the file nor its backup exists.
     ///
     /// # Errors
     /// One of them exists and none can be used: starting without would forget what was acknowledged.
-    pub fn load<T, E: std::fmt::Display>(
-        &self,
-        parse: impl Fn(&[u8]) -> Result<T, E>,
-    ) -> Result<Option<T>, PersistError> {
-        let read = |path: &Path| match fs::read(path) {
+    fn load<T, E: std::fmt::Display>(&self, parse: impl Fn(&[u8]) -> Result<T, E>) -> Result<Option<T>, PersistError> {
+        let read = |path: &Path| match read_file(path) {
             Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => Err("empty".to_string()),
             Ok(bytes) => parse(&bytes).map(Some).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -116,6 +115,26 @@ impl JsonFile {
         path.push(suffix);
         PathBuf::from(path)
     }
+}
+
+fn parse_table<T, E: std::fmt::Display>(
+    bytes: &[u8],
+    table: &str,
+    parse: &impl Fn(&[u8]) -> Result<T, E>,
+) -> Result<T, String> {
+    let whole: Value = fastjson::from_slice(bytes).map_err(|error| error.to_string())?;
+    if !whole.get(table).is_some_and(Value::is_object) {
+        return Err(format!("no {table} in it"));
+    }
+    parse(bytes).map_err(|error| error.to_string())
+}
+
+/// Only of a file: the opening of a FIFO waits for somebody who writes into it.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    fs::read(path)
 }
 
 fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PersistError {
@@ -236,12 +255,60 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let json = JsonFile::new(dir.path(), "t.json");
         let parse = |bytes: &[u8]| Ok::<_, String>(bytes.len());
-        for text in ["{}", "[]", "{\"dataVersion\":{}}"] {
+        for text in [
+            "{}",
+            "[]",
+            "{\"dataVersion\":{}}",
+            "{\"table\":null}",
+            "{\"table\":7}",
+            "{\"tablf\":{}}",
+            "{\"tablf\":{\"table\":{}}}",
+            "{\"table\":{}",
+        ] {
             fs::write(dir.path().join("t.json"), text).unwrap();
             assert!(json.load_table("table", parse).is_err(), "{text}");
             fs::write(dir.path().join("t.json.bak"), "{\"table\":{}}").unwrap();
             assert_eq!(json.load_table("table", parse).unwrap(), Some(12), "{text}");
             fs::remove_file(dir.path().join("t.json.bak")).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_empty_table_is_one_in_each_dialect() {
+        let dir = tempfile::tempdir().unwrap();
+        let json = JsonFile::new(dir.path(), "t.json");
+        let parse = |bytes: &[u8]| Ok::<_, String>(bytes.len());
+        for text in
+            ["{\"table\":{}}", "{\n\t\"dataVersion\":{\"counter\":0},\n\t\"table\":{}\n}", "{table:{1:2,18:0\n\t}\n}"]
+        {
+            fs::write(dir.path().join("t.json"), text).unwrap();
+            assert_eq!(json.load_table("table", parse).unwrap(), Some(text.len()), "{text}");
+        }
+    }
+
+    /// The opening of a FIFO would wait for ever.
+    #[test]
+    fn what_is_no_file_is_said_and_not_waited_for() {
+        type Make = fn(&Path);
+        let fifo: Make = |path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let socket: Make = |path| _ = std::os::unix::net::UnixListener::bind(path).unwrap();
+        let folder: Make = |path| fs::create_dir(path).unwrap();
+        for make in [fifo, socket, folder] {
+            let dir = tempfile::tempdir().unwrap();
+            let json = JsonFile::new(dir.path(), "t.json");
+            make(&dir.path().join("t.json"));
+            let told = json.load(number).unwrap_err().to_string();
+            assert!(told.contains("t.json cannot be read (not a file)"), "{told}");
+            fs::write(dir.path().join("t.json.bak"), "6").unwrap();
+            assert_eq!(json.load(number).unwrap(), Some(6));
+            assert_eq!(fs::read(dir.path().join("t.json")).unwrap(), b"6");
+
+            fs::remove_file(dir.path().join("t.json.bak")).unwrap();
+            make(&dir.path().join("t.json.bak"));
+            assert_eq!(json.load(number).unwrap(), Some(6));
+            fs::remove_file(dir.path().join("t.json")).unwrap();
+            let told = json.load(number).unwrap_err().to_string();
+            assert!(told.contains("(absent)") && told.contains("t.json.bak (not a file)"), "{told}");
         }
     }
 

@@ -107,7 +107,7 @@ impl Schedule {
     ) -> Result<Schedule, PersistError> {
         assert!(!delays_ms.is_empty());
         let file = JsonFile::new(config_dir, "delayOffset.json");
-        let mut others = file.load(DelayOffsetTable::from_json)?.unwrap_or_default().offset_table;
+        let mut others = file.load_table("offsetTable", DelayOffsetTable::from_json)?.unwrap_or_default().offset_table;
         let cursors = (0..delays_ms.len() as i32).map(|queue_id| {
             let found = others.remove(&(queue_id + 1)).unwrap_or(0).max(0) as u64;
             let cursor = store.queue(SCHEDULE_TOPIC, queue_id).map_or(0, |queue| inside(found, &queue));
@@ -374,6 +374,30 @@ mod tests {
             (i64::MIN, 5, 1_000, 0),
         ] {
             assert_eq!(left_ms(due, now, delay), want, "{due} {now} {delay}");
+        }
+    }
+
+    /// Cursors that are not read begin at 0: everything that waited once would be delivered again.
+    #[test]
+    fn a_damaged_file_is_not_one_without_cursors() {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = testing::broker(dir.path(), &[]);
+        let path = dir.path().join("delayOffset.json");
+        let open = || Schedule::open(dir.path(), &broker.store, vec![1_000], 1).map(|schedule| schedule.others);
+        for text in ["{\"offsetTablf\":{1:2,18:7}}", "{\"offsetTable\":null}", "{}"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(open().is_err(), "{text}");
+            std::fs::write(dir.path().join("delayOffset.json.bak"), "{\"offsetTable\":{1:2,18:7}}").unwrap();
+            assert_eq!(open().unwrap(), BTreeMap::from([(18, 7)]), "{text}");
+            std::fs::remove_file(dir.path().join("delayOffset.json.bak")).unwrap();
+        }
+        // As Java brokers write them.
+        for text in [
+            "{\n\t\"offsetTable\":{}\n}",
+            "{\n\t\"dataVersion\":{\n\t\t\"counter\":1,\n\t\t\"stateVersion\":0,\n\t\t\"timestamp\":1796003475623\n\t},\n\t\"offsetTable\":{1:2,18:0\n\t}\n}",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(open().is_ok(), "{text}");
         }
     }
 

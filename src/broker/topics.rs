@@ -28,7 +28,7 @@ const UNIT: i32 = 1;
 const UNIT_SUB: i32 = 2;
 const TOPIC_COUNT_MAX: usize = 100_000;
 /// Each queue is a folder and a file.
-const QUEUE_COUNT_MAX: i32 = 32_767;
+pub const QUEUE_COUNT_MAX: i32 = 32_767;
 
 /// System topics whatever the configuration. Source: TopicValidator.SYSTEM_TOPIC_SET.
 const SYSTEM: [&str; 9] = [
@@ -103,11 +103,20 @@ fn built_in(config: &BrokerConfig) -> Vec<TopicConfig> {
 
 /// The names in topics.json and those that are always there, `None` when it is not there or not whole.
 pub fn on_disk(config: &BrokerConfig) -> Option<BTreeSet<String>> {
-    let path = config.store_path_root.join("config/topics.json");
-    let bytes = std::fs::metadata(&path).is_ok_and(|found| found.is_file()).then(|| std::fs::read(&path))?.ok()?;
-    let loaded = TopicConfigSerializeWrapper::from_json(&bytes).ok()?;
+    let file = JsonFile::new(&config.store_path_root.join("config"), "topics.json");
+    let loaded = file.read_table("topicConfigTable", wrapper_of)?;
     let names = loaded.topic_config_table.into_keys().chain(SYSTEM.iter().map(|name| name.to_string()));
     Some(names.chain(built_in(config).into_iter().map(|topic| topic.topic_name)).collect())
+}
+
+/// The table in a file. An entry that does not stand under its own name is damage: a topic would be gone and another
+/// be in its place.
+fn wrapper_of(bytes: &[u8]) -> Result<TopicConfigSerializeWrapper, String> {
+    let wrapper = TopicConfigSerializeWrapper::from_json(bytes).map_err(|error| error.to_string())?;
+    match wrapper.topic_config_table.iter().find(|(key, topic)| **key != topic.topic_name) {
+        Some((key, topic)) => Err(format!("under {key:?} is the topicName {:?}", topic.topic_name)),
+        None => Ok(wrapper),
+    }
 }
 
 impl Topics {
@@ -118,7 +127,7 @@ impl Topics {
         now_ms: u64,
     ) -> Result<Topics, PersistError> {
         let file = JsonFile::new(config_dir, "topics.json");
-        let loaded = file.load_table("topicConfigTable", TopicConfigSerializeWrapper::from_json)?;
+        let loaded = file.load_table("topicConfigTable", wrapper_of)?;
         let built_in = built_in(config);
         let mut system: BTreeSet<String> = SYSTEM.iter().map(|name| name.to_string()).collect();
         system.extend(built_in.iter().map(|topic| topic.topic_name.clone()));
@@ -572,6 +581,27 @@ mod tests {
         assert!(broker.topics.set_ordered(&ordered, 2).is_some());
         assert!(broker.topics.set_ordered(&ordered, 3).is_none());
         assert!(broker.topics.get("T").unwrap().order);
+    }
+
+    #[test]
+    fn an_entry_under_another_name_is_damage_and_the_backup_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("store/config");
+        {
+            let broker = testing::broker(dir.path(), &[]);
+            broker.topics.get_or_inherit("Abc", AUTO_CREATE_TEMPLATE, 4, false, 1);
+            broker.topics.flush().unwrap();
+        }
+        let whole = std::fs::read_to_string(config.join("topics.json")).unwrap();
+        for (from, to) in [("\"Abc\":{", "\"Abb\":{"), ("\"topicName\":\"Abc\"", "\"topicName\":\"Acc\"")] {
+            assert!(whole.contains(from), "{whole}");
+            std::fs::write(config.join("topics.json"), whole.replace(from, to)).unwrap();
+            assert_eq!(on_disk(&testing::config(dir.path(), &[])), None);
+            let topics = testing::broker(dir.path(), &[]).topics.names();
+            assert!(topics.iter().any(|name| name == "Abc") && !topics.iter().any(|name| name == "Abb"), "{topics:?}");
+            assert_eq!(std::fs::read_to_string(config.join("topics.json")).unwrap(), whole);
+        }
+        assert!(wrapper_of(whole.replace("\"Abc\":{", "\"Abb\":{").as_bytes()).unwrap_err().contains("under \"Abb\""));
     }
 
     #[test]
