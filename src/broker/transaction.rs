@@ -42,7 +42,7 @@ pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 pub const OP_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
 /// Where half messages go that nobody ended.
 pub const GIVE_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
-const GROUP: &str = "CID_RMQ_SYS_TRANS";
+pub(super) const GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// All half messages are in one queue, as in Java.
 const QUEUE_ID: i32 = 0;
 const TICK_MS: u64 = 1000;

@@ -1,9 +1,10 @@
 //! `ringmq.retentionKeepUnconsumed`: what some group, or the delivery of delayed messages, still has to read.
 //!
 //! A group counts from its first commit for a topic on, with every queue of that topic: where it has no offset it has
-//! consumed nothing. One that is never deleted (DELETE_SUBSCRIPTIONGROUP) keeps its messages for ever.
+//! consumed nothing. It counts while it is in the table of groups, where the first heartbeat, pull or commit puts it;
+//! DELETE_SUBSCRIPTIONGROUP takes it off, and may leave its offsets. One that is never deleted keeps its messages for ever.
 
-use super::Broker;
+use super::{Broker, transaction};
 use ringmq_storage::record::properties::SCHEDULE_TOPIC;
 use ringmq_storage::retention::Kept;
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +28,10 @@ pub fn kept(broker: &Broker) -> Option<Kept> {
     };
     let mut groups: HashMap<(String, String), BTreeMap<i32, i64>> = HashMap::new();
     broker.offsets.each(&mut |group, topic, queue_id, offset| {
+        // The broker's own group is in no table, and what transactions still have to read is needed.
+        if group != transaction::GROUP && broker.groups.get(group).is_none() {
+            return;
+        }
         groups.entry((group.to_string(), topic.to_string())).or_default().insert(queue_id, offset);
     });
     for ((group, topic), mut offsets) in groups {
@@ -47,13 +52,52 @@ pub fn kept(broker: &Broker) -> Option<Kept> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::again::Again;
     use crate::broker::testing::broker;
+    use ringmq_storage::append::AppendBatch;
+
+    fn one_message(broker: &Broker, topic: &str) {
+        let host = ([127, 0, 0, 1], 10911).into();
+        let message = Again {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 5,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body: b"x",
+            text: b"",
+            delay_level: 0,
+        };
+        let mut batch = AppendBatch::default();
+        message.push(broker, &mut batch).unwrap();
+        assert_eq!(broker.store.append(&mut batch, 1_000).units_placed, 1);
+    }
 
     #[test]
     fn nobody_keeps_an_empty_store() {
         let dir = tempfile::tempdir().unwrap();
         let broker = broker(dir.path(), &[("ringmq.retentionKeepUnconsumed", "true")]);
+        broker.groups.get_or_create("g", 1).unwrap();
         broker.offsets.commit("g", "t", 0, 7);
         assert_eq!(kept(&broker), None);
+    }
+
+    #[test]
+    fn a_group_counts_while_it_is_in_the_table_and_transactions_always() {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = broker(dir.path(), &[("ringmq.retentionKeepUnconsumed", "true")]);
+        one_message(&broker, "t");
+        for (group, is_in_table, want) in [("g", false, false), ("g", true, true), (transaction::GROUP, false, true)] {
+            if is_in_table {
+                broker.groups.get_or_create(group, 1).unwrap();
+            }
+            broker.offsets.commit(group, "t", 0, 0);
+            assert_eq!(kept(&broker).is_some(), want, "{group} {is_in_table}");
+            broker.offsets.remove_group(group);
+        }
     }
 }
