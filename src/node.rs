@@ -8,6 +8,7 @@
 use crate::agents::Agents;
 use crate::broker::Broker;
 use crate::broker::persist::PersistError;
+use crate::broker::topics::QUEUE_COUNT_MAX;
 use crate::config::{BrokerConfig, Machine, NamesrvConfig};
 use crate::namesrv::{KvOpenError, NameServer};
 use crate::shard::{Mail, PORT_BROKER, PORT_NAMESRV, PORT_VIP, Peers, Shard};
@@ -78,15 +79,30 @@ pub fn store_config(config: &BrokerConfig) -> StoreConfig {
     }
 }
 
+/// Topics that a warning names; each costs a look at every queue that it could have.
+const LOST_NAMED_MAX: usize = 20;
+
 /// Queues of topics that the table does not have: topics.json was lost, or put in the place of another.
 fn lost_topics(broker: &Broker) -> Option<String> {
     let names = broker.topics.names();
     let lost: Vec<String> = broker.store.topics().into_iter().filter(|topic| !names.contains(topic)).collect();
-    let first = lost.first()?;
+    // Created anew, a topic needs queues up to its last one.
+    let queue_count = |topic: &str| {
+        let last = (0..QUEUE_COUNT_MAX).rev().find(|queue_id| broker.store.queue(topic, *queue_id).is_some());
+        last.map_or(0, |queue_id| queue_id + 1)
+    };
+    let named = lost.iter().take(LOST_NAMED_MAX).map(|topic| format!("{topic} ({} queues)", queue_count(topic)));
+    let named: Vec<String> = named.collect();
+    let more = match lost.len().saturating_sub(named.len()) {
+        0 if named.is_empty() => return None,
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
     Some(format!(
-        "WARNING: {} topics have queues with messages but no configuration, {first} is one of them: clients are told that they \
-         do not exist. Bring {} back from a copy, or create them again with as many queues",
+        "WARNING: {} topics have queues with messages but no configuration: {}{more}. Clients are told that they do not exist. \
+         Bring {} back from a copy, or create them again with as many queues",
         lost.len(),
+        named.join(", "),
         broker.config.store_path_root.join("config/topics.json").display()
     ))
 }
@@ -345,4 +361,30 @@ fn reactor_config(broker: Option<&BrokerConfig>, namesrv: Option<&NamesrvConfig>
         reactor.idle_ms = u64::from(config.idle_max_s) * 1000;
     }
     reactor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::testing;
+
+    #[test]
+    fn lost_topics_are_named_with_their_queues() {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = testing::broker(dir.path(), &[]);
+        assert_eq!(lost_topics(&broker), None);
+        for (topic, queue_id) in [("a", 0), ("a", 6), ("b", 0), ("SELF_TEST_TOPIC", 0)] {
+            broker.store.queue_or_create(topic, queue_id);
+        }
+        let told = lost_topics(&broker).unwrap();
+        assert!(
+            told.contains("2 topics have queues with messages but no configuration: a (7 queues), b (1 queues). "),
+            "{told}"
+        );
+        for index in 0..21 {
+            broker.store.queue_or_create(&format!("c{index:02}"), 0);
+        }
+        let told = lost_topics(&broker).unwrap();
+        assert!(told.contains("23 topics") && told.contains("c17 (1 queues) and 3 more. "), "{told}");
+    }
 }

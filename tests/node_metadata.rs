@@ -577,7 +577,7 @@ fn a_start_without_its_topics_says_so() {
     }
     cluster.start_again();
     let told = cluster.broker_process().stdout();
-    assert!(told.contains("have queues with messages but no configuration, lost is one of them"), "{told}");
+    assert!(told.contains("have queues with messages but no configuration: lost (1 queues). "), "{told}");
     let mut wire = Wire::to(cluster.broker_address());
     wire.ask(&create_topic("lost", 1)).ok();
     assert_eq!(wire.ask(&pull("g", "lost", 0, 0)).ok().messages().len(), 1);
