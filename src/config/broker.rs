@@ -5,7 +5,8 @@ use super::limits::{Limits, SHARD_COUNT_MAX, default_shard_count};
 use super::machine::Machine;
 use super::setting::{DelayLevels, FlushDiskType, Hours, Text, settings};
 use super::{
-    ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
+    ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, named,
+    pairs,
 };
 use ringmq_storage::flush::{FlushKeys, Medium, PoolSize, Promise};
 use ringmq_storage::index::IndexConfig;
@@ -262,7 +263,7 @@ impl BrokerConfig {
             } else if BROKER_TUNING.contains(&name) {
                 return Err(UpdateError::WithoutEffect { key });
             } else {
-                return Err(UpdateError::Unknown { key });
+                return Err(UpdateError::Unknown { named: named(name, &known_keys()) });
             }
         }
         let set = entries.into_iter().map(|entry| (entry.key, entry.value.trim().to_string())).collect();
@@ -526,7 +527,7 @@ impl BrokerConfig {
 
     /// One line each, for the start.
     pub fn warnings(&self) -> Vec<String> {
-        self.notes.warnings(&[&BrokerConfig::names(), BROKER_TUNING, &blocked_names(BROKER_BLOCKED)])
+        self.notes.warnings(&known_keys())
     }
 
     /// Every key that works with its value, and the values in force of features that are not built.
@@ -551,6 +552,11 @@ impl BrokerConfig {
     pub fn ha_server_addr(&self) -> String {
         address(&self.broker_ip2, self.ha_listen_port)
     }
+}
+
+/// What a typing error may have meant.
+fn known_keys() -> Vec<&'static str> {
+    [&BrokerConfig::names(), BROKER_TUNING, &blocked_names(BROKER_BLOCKED)].concat()
 }
 
 /// The file of changes in the store that `pairs`, the later over the earlier, name.
@@ -758,6 +764,10 @@ mod tests {
             ("storePathRootDir=/x", "storePathRootDir is read at start only: change it in the file and start again"),
             ("flushDiskType=SYNC_FLUSH", "flushDiskType is read at start only: change it in the file and start again"),
             ("foo=1", "there is no key foo"),
+            ("flushInterval=1", "there is no key flushInterval"),
+            ("fileReservedtime=1", "there is no key fileReservedtime (did you mean fileReservedTime?)"),
+            ("listenport=1", "there is no key listenport (did you mean listenPort?)"),
+            ("slaveTimeOut=1", "there is no key slaveTimeOut (did you mean slaveTimeout?)"),
             ("slaveTimeout=1", "slaveTimeout has no effect here"),
             ("expectConsumerNumUseFilter=1", "expectConsumerNumUseFilter has no effect here"),
             ("flushIntervalCommitLog=0", "flushIntervalCommitLog=0: allowed is a whole number from 1 to 2147483647"),

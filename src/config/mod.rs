@@ -91,8 +91,9 @@ pub enum UpdateError {
     NotWhileRunning { key: String },
     #[error("{key} has no effect here")]
     WithoutEffect { key: String },
-    #[error("there is no key {key}")]
-    Unknown { key: String },
+    /// `named`: with the key that was probably meant.
+    #[error("there is no key {named}")]
+    Unknown { named: String },
     #[error("{key}={value}: allowed is {allowed}")]
     Value { key: String, value: String, allowed: String },
     #[error("{key}={value} is not possible: {instead}")]
@@ -111,30 +112,31 @@ pub struct Notes {
 }
 
 impl Notes {
-    fn warnings(&self, known: &[&[&str]]) -> Vec<String> {
+    fn warnings(&self, known: &[&str]) -> Vec<String> {
         let mut warnings = self.facts.clone();
         if !self.without_effect.is_empty() {
             warnings.push(format!("keys without effect yet: {}", self.without_effect.join(", ")));
         }
         if !self.unknown.is_empty() {
-            let unknown: Vec<String> = self
-                .unknown
-                .iter()
-                .map(|key| match near(key, known) {
-                    Some(meant) => format!("{key} (did you mean {meant}?)"),
-                    None => key.clone(),
-                })
-                .collect();
+            let unknown: Vec<String> = self.unknown.iter().map(|key| named(key, known)).collect();
             warnings.push(format!("unknown keys, ignored: {}", unknown.join(", ")));
         }
         warnings
     }
 }
 
+/// An unknown key, and the one that was probably meant.
+fn named(key: &str, known: &[&str]) -> String {
+    match near(key, known) {
+        Some(meant) => format!("{key} (did you mean {meant}?)"),
+        None => key.to_string(),
+    }
+}
+
 /// The key that was probably meant: Java's have odd capitals and old spellings, and a slip or two is usual.
-fn near<'a>(key: &str, known: &[&[&'a str]]) -> Option<&'a str> {
+fn near<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     let key = key.to_ascii_lowercase();
-    let distances = known.iter().flat_map(|keys| keys.iter()).map(|other| {
+    let distances = known.iter().map(|other| {
         let distance = strsim::damerau_levenshtein(&key, &other.to_ascii_lowercase());
         (distance, *other)
     });

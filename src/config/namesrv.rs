@@ -4,7 +4,8 @@ use super::keys::{NAMESRV_BLOCKED, NAMESRV_TUNING};
 use super::machine::Machine;
 use super::setting::{Text, settings};
 use super::{
-    ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, pairs,
+    ConfigError, Entry, Known, Notes, Place, Problem, UpdateError, apply, blocked_names, entries, file_entries, named,
+    pairs,
 };
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -124,14 +125,14 @@ impl NamesrvConfig {
             (Some(Problem::NotBuilt { key, value, instead, .. }), _) => {
                 Err(UpdateError::NotBuilt { key, value, instead })
             }
-            (None, Some(key)) => Err(UpdateError::Unknown { key }),
+            (None, Some(key)) => Err(UpdateError::Unknown { named: named(&key, &known_keys()) }),
             (None, None) => Ok(config),
         }
     }
 
     /// One line each, for the start.
     pub fn warnings(&self) -> Vec<String> {
-        self.notes.warnings(&[&NamesrvConfig::names(), NAMESRV_TUNING, &blocked_names(NAMESRV_BLOCKED)])
+        self.notes.warnings(&known_keys())
     }
 
     /// Every key that works with its value, and the values in force of features that are not built.
@@ -149,6 +150,11 @@ impl NamesrvConfig {
     pub fn example() -> NamesrvConfig {
         NamesrvConfig::defaults(&Machine::example())
     }
+}
+
+/// What a typing error may have meant.
+fn known_keys() -> Vec<&'static str> {
+    [&NamesrvConfig::names(), NAMESRV_TUNING, &blocked_names(NAMESRV_BLOCKED)].concat()
 }
 
 #[cfg(test)]
@@ -204,6 +210,7 @@ mod tests {
             ("enableTopicList=false", "Can not update config in black list."),
             ("listenPort=1", "listenPort is read at start only: change it in the file and start again"),
             ("foo=1", "there is no key foo"),
+            ("ordermessageEnable=true", "there is no key ordermessageEnable (did you mean orderMessageEnable?)"),
             ("orderMessageEnable=1", "orderMessageEnable=1: allowed is true or false"),
             ("orderMessageEnable=\\u00", "string2Properties error"),
         ] {
