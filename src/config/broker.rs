@@ -419,14 +419,7 @@ impl BrokerConfig {
 
     /// The promise in one line, for the start.
     pub fn promise_line(&self) -> String {
-        let flush_ms = self.commit_log_flush_interval_ms;
-        // Few pages wait for the thorough interval.
-        let late_ms = flush_ms.max(self.commit_log_flush_thorough_interval_ms);
-        let trickle = match self.commit_log_flush_pages_min {
-            0 => String::new(),
-            pages => format!(" (of a trickle, fewer than {pages} pages of 4 KiB, in the last {late_ms} ms)"),
-        };
-        let mut line = self.promise_text(flush_ms, &trickle);
+        let mut line = self.promise_text();
         if matches!(self.promise(), Promise::Async | Promise::Sync) && self.commit_log_medium == Medium::Mapped {
             line.push_str("; records are stored into mapped files (ringmq.commitLogMedium=mapped)");
         }
@@ -436,16 +429,29 @@ impl BrokerConfig {
         line
     }
 
-    fn promise_text(&self, flush_ms: u32, trickle: &str) -> String {
+    fn promise_text(&self) -> String {
+        let flush = Wait {
+            pages: self.commit_log_flush_pages_min,
+            interval_ms: self.commit_log_flush_interval_ms,
+            thorough_interval_ms: self.commit_log_flush_thorough_interval_ms,
+        };
+        let commit = Wait {
+            pages: self.commit_pages_min,
+            interval_ms: self.commit_interval_ms,
+            thorough_interval_ms: self.commit_thorough_interval_ms,
+        };
         match self.promise() {
             Promise::Async => format!(
                 "flush mode ASYNC_FLUSH: a killed process loses nothing that was answered; a power loss loses what was \
-                 answered in the last {flush_ms} ms or so{trickle}"
+                 answered in the last {}",
+                lost(&[flush])
             ),
             Promise::Pool(pool) => format!(
                 "flush mode ASYNC_FLUSH with {} buffers of the transient store pool: a killed process loses what was \
-                 answered in the last {} ms or so, a power loss {flush_ms} ms more{trickle}",
-                pool.buffer_count, self.commit_interval_ms
+                 answered in the last {}; a power loss loses that of the last {}",
+                pool.buffer_count,
+                lost(&[commit]),
+                lost(&[commit, flush])
             ),
             Promise::Sync => format!(
                 "flush mode SYNC_FLUSH: nothing that was answered with 0 is lost, neither by a killed process nor by a \
@@ -552,6 +558,35 @@ impl BrokerConfig {
     pub fn ha_server_addr(&self) -> String {
         address(&self.broker_ip2, self.ha_listen_port)
     }
+}
+
+/// What an answered message waits for on its way to the device.
+#[derive(Clone, Copy)]
+struct Wait {
+    /// Fewer wait for the thorough interval.
+    pages: u32,
+    interval_ms: u32,
+    thorough_interval_ms: u32,
+}
+
+impl Wait {
+    /// Of a message that few others follow. No look is between two intervals.
+    fn late_ms(&self) -> u64 {
+        let thorough_ms = if self.pages == 0 { 0 } else { self.thorough_interval_ms };
+        u64::from(self.interval_ms.max(thorough_ms))
+    }
+}
+
+/// How much what is behind these waits may come to. ringmq-bench's `Loss` counts by the same rule.
+fn lost(waits: &[Wait]) -> String {
+    let ms: u64 = waits.iter().map(|wait| u64::from(wait.interval_ms)).sum();
+    let late_ms: u64 = waits.iter().map(Wait::late_ms).sum();
+    if ms == late_ms {
+        return format!("{ms} ms or so");
+    }
+    let later = waits.iter().filter(|wait| wait.late_ms() > u64::from(wait.interval_ms));
+    let pages = later.map(|wait| wait.pages).max().unwrap_or(0);
+    format!("{ms} ms or so (of a trickle, fewer than {pages} pages of 4 KiB, in the last {late_ms} ms)")
 }
 
 /// What a typing error may have meant.
@@ -836,6 +871,41 @@ mod tests {
         let warnings = load_on(&machine, tight).unwrap().warnings();
         assert!(warnings.iter().any(|line| line.contains("may take 384 MiB of the 512 MiB")), "{warnings:?}");
         load_on(&machine, "transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH").unwrap();
+    }
+
+    #[test]
+    fn the_start_says_what_a_trickle_may_lose() {
+        let pool = "mappedFileSizeCommitLog=1048576\ntransientStorePoolEnable=true\n";
+        let trickle =
+            |pages: u32, ms: u32| format!(" (of a trickle, fewer than {pages} pages of 4 KiB, in the last {ms} ms)");
+        // text, end of the line for a kill (the pool's), for a power loss
+        for (text, kill, power) in [
+            ("", None, format!("the last 500 ms or so{}", trickle(4, 10_000))),
+            ("flushCommitLogLeastPages=0", None, "the last 500 ms or so".to_string()),
+            ("flushCommitLogThoroughInterval=100", None, "the last 500 ms or so".to_string()),
+            (pool, Some("the last 200 ms or so;".to_string()), format!("the last 700 ms or so{}", trickle(4, 10_200))),
+            (
+                &format!("{pool}commitCommitLogThoroughInterval=5000\nflushCommitLogLeastPages=0"),
+                Some(format!("the last 200 ms or so{};", trickle(4, 5_000))),
+                format!("the last 700 ms or so{}", trickle(4, 5_500)),
+            ),
+            (
+                &format!("{pool}commitCommitLogThoroughInterval=5000\ncommitCommitLogLeastPages=9"),
+                Some(format!("the last 200 ms or so{};", trickle(9, 5_000))),
+                format!("the last 700 ms or so{}", trickle(9, 15_000)),
+            ),
+            (
+                &format!(
+                    "{pool}commitCommitLogThoroughInterval=5000\ncommitCommitLogLeastPages=0\nflushCommitLogLeastPages=0"
+                ),
+                Some("the last 200 ms or so;".to_string()),
+                "the last 700 ms or so".to_string(),
+            ),
+        ] {
+            let line = load(text).unwrap().promise_line();
+            assert!(line.ends_with(&power), "{text}: {line}");
+            assert!(kill.is_none_or(|kill| line.contains(&kill)), "{text}: {line}");
+        }
     }
 
     #[test]
