@@ -236,7 +236,23 @@ impl BrokerConfig {
         let read = file.or_else(|| Some(kept.as_path()).filter(|kept| kept.exists()));
         let mut config = BrokerConfig::of(&machine, &entries(defaults, read, overrides)?)?;
         config.notes.file = file.map(Path::to_path_buf);
+        config.notes.facts.extend(config.passed_over());
         Ok(config)
+    }
+
+    /// With a file of the command line, what was set while a broker without one ran is not read.
+    fn passed_over(&self) -> Option<String> {
+        let file = self.notes.file.as_ref()?;
+        let set_before = self.store_path_root.join(UPDATES_FILE);
+        let whole = |path: &Path| std::fs::canonicalize(path).ok();
+        (set_before.exists() && whole(&set_before) != whole(file)).then(|| {
+            format!(
+                "{} is not in force: it has what was set while the broker ran without -c; put its lines into {} if they are \
+                 to hold",
+                set_before.display(),
+                file.display()
+            )
+        })
     }
 
     /// This configuration with the lines of a `.properties` text put over it, all of them or none; and these lines.
@@ -829,6 +845,12 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         assert_eq!(load(Some(&file)).sync_flush_timeout_ms, 5000);
         assert_eq!(load(Some(&file)).update_path(), file);
+        let warnings = load(Some(&file)).warnings();
+        let begin = format!("{} is not in force", path.display());
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&begin), "{warnings:?}");
+        assert_eq!(load(None).warnings().len() + load(Some(&path)).warnings().len(), 0);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(load(Some(&file)).warnings().len(), 0);
     }
 
     #[test]
