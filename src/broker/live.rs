@@ -196,6 +196,11 @@ impl Live {
         for (key, value) in &set {
             tracing::info!(key, value, "configuration changed");
         }
+        let contradiction =
+            config.ratio_contradiction().filter(|line| before.ratio_contradiction().as_ref() != Some(line));
+        if let Some(line) = contradiction {
+            tracing::warn!("{line}");
+        }
         broker.store.set_keys(config.flush_keys());
         broker.store.set_retention(config.retention_keys());
         broker.topics.set_auto_create(&config, now_ms);

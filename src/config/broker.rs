@@ -506,13 +506,7 @@ impl BrokerConfig {
                     .to_string(),
             );
         }
-        let set_before = self.store_path_root.join(UPDATES_FILE);
-        if self.notes.file.is_some() && set_before.exists() {
-            facts.push(format!(
-                "{} is not read: a start with -c has what was set while running in its own file",
-                set_before.display()
-            ));
-        }
+        facts.extend(self.ratio_contradiction());
         if self.warm_enable && !self.limits().preheat_enable {
             facts.push(format!(
                 "warmMapedFileEnable=true has no effect: a log file (mappedFileSizeCommitLog={}) is more than a quarter of \
@@ -541,6 +535,20 @@ impl BrokerConfig {
             ));
         }
         facts
+    }
+
+    /// The limits of the disk in an order in which sends are refused and nothing makes room.
+    pub fn ratio_contradiction(&self) -> Option<String> {
+        let (key, percent, what) = match self.clean_forcibly {
+            true => ("diskSpaceCleanForciblyRatio", self.disk_ratio_force_percent, "deleted by force"),
+            false => ("diskMaxUsedSpaceRatio", self.disk_ratio_max_percent, "deleted outside deleteWhen"),
+        };
+        (self.disk_ratio_stop_percent < percent).then(|| {
+            format!(
+                "diskSpaceWarningLevelRatio={} is below {key}={percent}: sends are refused before anything is {what}",
+                self.disk_ratio_stop_percent
+            )
+        })
     }
 
     fn pool_bytes(&self) -> u64 {
@@ -865,6 +873,23 @@ mod tests {
         }
         let (updated, _) = config.updated(b"fileReservedTime=2\ndiskSpaceWarningLevelRatio=88").unwrap();
         assert_eq!((updated.retention_keys().reserved_ms, updated.retention_keys().stop_percent), (7_200_000, 88));
+    }
+
+    #[test]
+    fn a_disk_that_refuses_before_it_deletes_is_warned_about() {
+        // keys, the key named
+        for (text, want) in [
+            ("", None),
+            ("diskSpaceWarningLevelRatio=85", None),
+            ("diskSpaceWarningLevelRatio=80", Some("is below diskSpaceCleanForciblyRatio=85")),
+            ("diskSpaceWarningLevelRatio=80\ndiskSpaceCleanForciblyRatio=80", None),
+            ("diskSpaceWarningLevelRatio=80\ncleanFileForciblyEnable=false", None),
+            ("diskSpaceWarningLevelRatio=70\ncleanFileForciblyEnable=false", Some("is below diskMaxUsedSpaceRatio=75")),
+        ] {
+            let warnings = load(text).unwrap().warnings();
+            assert_eq!(warnings.len(), usize::from(want.is_some()), "{text}: {warnings:?}");
+            assert!(want.is_none_or(|want| warnings[0].contains(want)), "{text}: {warnings:?}");
+        }
     }
 
     #[test]
