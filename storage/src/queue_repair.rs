@@ -28,7 +28,7 @@ use crate::record::layout::{QUEUE_OFFSET_AT, sys_flag};
 use crate::record::properties;
 use crate::survey::QueueFound;
 use crate::wrong_queues::Names;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -92,6 +92,8 @@ pub(crate) struct Counts {
     pub rebuilt: u64,
     /// Records of a queue that was deleted, with its topic, while we did not look.
     pub deleted: u64,
+    /// Those topics, and the log offset behind their records.
+    pub deleted_topics: BTreeMap<Box<str>, u64>,
     /// Records whose topic or queue id can not name a folder.
     pub unplaced: u64,
 }
@@ -338,6 +340,7 @@ impl<'a> QueueRepair<'a> {
             }
             if self.topics.is_some_and(|topics| !topics.contains(topic)) && !topic.starts_with(LMQ_PREFIX) {
                 self.counts.deleted += 1;
+                self.counts.deleted_topics.insert(topic.into(), claim.entry.log_end());
                 return Ok(());
             }
             let queue = Arc::new(ConsumeQueue::new(self.room, topic, queue_id));
@@ -523,15 +526,19 @@ impl<'a> QueueRepair<'a> {
     fn clear_deleted(&mut self) -> Result<()> {
         let made_again = std::mem::take(&mut self.made_again);
         let mut count = 0;
+        let mut deleted_topics = std::mem::take(&mut self.counts.deleted_topics);
         for state in self.states_in_order().filter(|state| state.is_new) {
             let is_before = |last: Entry| made_again.get(&state.queue.topic).is_some_and(|at| last.log_offset < *at);
             if state.last.is_some_and(is_before) {
                 count += state.queue.max() - state.queue.min();
                 context(&state.queue, state.queue.clear())?;
                 state.last = None;
+                deleted_topics
+                    .extend(made_again.get_key_value(&state.queue.topic).map(|(topic, at)| (topic.clone(), *at)));
             }
         }
         self.counts.deleted += count;
+        self.counts.deleted_topics = deleted_topics;
         Ok(())
     }
 

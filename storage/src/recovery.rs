@@ -208,6 +208,10 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, config: &StoreConfig) -> Result<Reco
     sync_log(&**disk, config, &files[first.min(files.len())..])?;
     let path = root.join("ringmq-deleted-topics");
     let log_min = files.first().map_or(0, |file| file.start);
+    for (topic, log_end) in &counts.deleted_topics {
+        // From here on it is as one that was deleted here.
+        told("can not write", &path, deleted.insert(&**disk, topic, *log_end))?;
+    }
     told("can not write", &path, deleted.keep_within(&**disk, log_min, walk.end))?;
     marker.remove()?;
     told("can not remove what a failed sync has left in", root, failed_sync::remove(&**disk, root))?;

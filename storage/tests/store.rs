@@ -684,6 +684,8 @@ fn what_a_java_broker_has_deleted_stays_deleted() {
                 let what = format!("{topics:?} {is_all_lost} {is_clean} {has_written} {start}: {:?}", report.lines);
                 assert_eq!(bodies(&store, "Gone", 0).len(), want, "{what}");
                 assert_eq!(bodies(&store, "Kept", 0).len(), 10, "{what}");
+                let note = std::fs::read_to_string(root.join("ringmq-deleted-topics")).unwrap_or_default();
+                assert_eq!(note.contains(" Gone "), want == 0, "{what}: {note}");
                 store.close(1).unwrap();
             }
         }
