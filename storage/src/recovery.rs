@@ -24,7 +24,7 @@ use crate::agent::tell_faults;
 use crate::bus_error;
 use crate::checkpoint::{self, Checkpoint};
 use crate::clean_stop::CleanStop;
-use crate::commit_log::{CommitLog, LogPlace};
+use crate::commit_log::{CommitLog, LogPlace, find};
 use crate::consume_queue::{ConsumeQueue, QueueRoom};
 use crate::damage;
 use crate::deleted_topics::DeletedTopics;
@@ -305,7 +305,8 @@ impl Mender<'_> {
     fn walk(&mut self, first: usize, verify_crc: bool, visit: Visit<'_>) -> Result<Walk, OpenError> {
         let mut walk = walk(self.files, first, verify_crc, visit)?;
         while self.known.log_end != Some(walk.end) {
-            let path = || self.files.first().map_or(Path::new(""), |file| &file.path);
+            let end = walk.end;
+            let path = || find(self.files, end).or(self.files.last()).map_or(Path::new(""), |file| &file.path);
             let next =
                 told("can not look behind the end of the log in", path(), damage::next_record(self.files, walk.end))?;
             let Some(next) = next else { break };
