@@ -3,6 +3,7 @@
 //! ```text
 //! floor    each shape once on the echo server
 //! round    disk: a sequential write
+//! row      memory touched, see memory.rs
 //!          for each configuration that a row asks for (as given, SYNC_FLUSH, pool)
 //!            A: start, its rows, stop        B: start, its rows, stop
 //! ```
@@ -20,6 +21,7 @@ use crate::disk;
 use crate::environment::{BrokerFacts, file_system};
 use crate::frame::Header;
 use crate::latency::Summary;
+use crate::memory::{self, Touched};
 use crate::peer::{Kind, Options, Peer};
 use crate::process;
 use crate::workload::{Faults, Payload, produce};
@@ -117,6 +119,10 @@ pub struct Settings {
     /// MiB of the sequential write before each round; 0 leaves it out
     #[arg(long, default_value_t = 1024)]
     pub disk_mib: u64,
+    /// GiB of free memory that are touched before each row, so that no broker pays for what a virtual machine gets from its
+    /// host at the first touch; 0 leaves it out
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(..=1024))]
+    pub touch_gib: u64,
     /// Heap of Java's broker, as -Xmx takes it
     #[arg(long, default_value = "4g")]
     pub java_heap: String,
@@ -185,6 +191,8 @@ pub struct Row {
     pub log_bytes: Option<u64>,
     /// Of `sync-one`: writes of one record, each with its fdatasync, on the same file system right before it.
     pub durable_write: Option<Summary>,
+    /// The machine's memory right before it.
+    pub memory: Touched,
 }
 
 impl Row {
@@ -384,6 +392,7 @@ fn run_round(
     round: u32,
     progress: &mut impl FnMut(&str, &Report),
 ) -> io::Result<()> {
+    memory::touch(settings.touch_gib << 30)?;
     if settings.disk_mib > 0 {
         report.disk_mib_per_s.push(disk::sequential_write_mib_s(&settings.work_dir, settings.disk_mib << 20)?);
     }
@@ -434,10 +443,11 @@ fn run_one(
         let durable_write = (*workload == Workload::SyncOne)
             .then(|| disk::durable_writes(&settings.work_dir, RECORD_BYTES, DURABLE_WRITE_COUNT))
             .transpose()?;
+        let memory = memory::touch(settings.touch_gib << 30)?;
         let before = log_end(&peer);
         let report = workload.run(settings, &peer)?;
         let log_bytes = log_end(&peer).zip(before).map(|(after, before)| after.saturating_sub(before));
-        run.rows.push(Row { workload: *workload, report, log_bytes, durable_write });
+        run.rows.push(Row { workload: *workload, report, log_bytes, durable_write, memory });
     }
     run.files_filled = log_end(&peer).map(|end| end / FILE_BYTES);
     run.stop_ms = peer.stop()?.as_secs_f64() * 1e3;

@@ -11,6 +11,7 @@
 //! ringmq-bench ladder       rising rates up to saturation: the knee and the capacity
 //! ringmq-bench tune         measures configurations of ringmq for a goal, and writes a broker.conf
 //! ringmq-bench compare      two brokers, A B A B …, on fresh stores; ratios, and whether they are what they must be
+//! ringmq-bench touch        free memory once, before a run by hand on a virtual machine
 //! ringmq-bench echo         a server that stores nothing: the floor of the other figures
 //! ```
 //! docs/benchmarks.md has the options and more examples.
@@ -61,6 +62,7 @@ pub mod frame;
 pub mod goal;
 pub mod ladder;
 pub mod latency;
+pub mod memory;
 pub mod peer;
 pub mod process;
 pub mod report;

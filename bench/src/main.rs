@@ -3,7 +3,7 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmq_bench::report::{Figures, Output};
 use ringmq_bench::workload::{consume, delay, e2e, mixed, produce, transaction};
-use ringmq_bench::{compare, echo, ladder, peer, tune};
+use ringmq_bench::{compare, echo, ladder, memory, peer, tune};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io;
@@ -41,6 +41,8 @@ enum Workload {
     Tune(Box<tune::Settings>),
     /// Start two brokers in turn and print medians and ratios; --workloads table is the table of docs/benchmarks.md
     Compare(Box<compare::Settings>),
+    /// Touch the machine's free memory once: a virtual machine may get it from its host only then, page by page
+    Touch(memory::Settings),
     /// Serve as a broker that stores nothing, for the floor of the other figures
     Echo(echo::Settings),
 }
@@ -70,6 +72,10 @@ fn main() -> ExitCode {
         }
         Workload::Tune(settings) => tune_all(settings, &output),
         Workload::Compare(settings) => compare_all(settings, &output),
+        Workload::Touch(settings) => memory::run(settings).map(|touched| {
+            println!("{touched}");
+            true
+        }),
         Workload::Echo(settings) => echo::run(settings).map(|()| true),
     };
     match outcome {

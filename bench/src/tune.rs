@@ -16,6 +16,7 @@ use crate::frame::Header;
 use crate::goal::{Goal, LatencyGoal, Quantile};
 use crate::ladder::{self, Climb, Step};
 use crate::latency::{Summary, median};
+use crate::memory;
 use crate::peer::{Kind, Options, Peer};
 use crate::report::chart::{self, Unit};
 use crate::report::{Figures, Part, text};
@@ -79,6 +80,9 @@ pub struct Settings {
     /// Stores are made here: the file system that matters
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     pub work_dir: PathBuf,
+    /// GiB of free memory that are touched before each configuration, as `compare` does it; 0 leaves it out
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(..=1024))]
+    pub touch_gib: u64,
     /// Nothing is started with less free space
     #[arg(long, default_value_t = 10)]
     pub free_gib_min: u64,
@@ -258,6 +262,7 @@ fn measure(
         properties: [&settings.properties[..], &candidate.lines()].concat(),
         java_heap: String::new(),
     };
+    memory::touch(settings.touch_gib << 30)?;
     let peer = Peer::start(kind, &options)?;
     let (ack, end_to_end, costs, ladder) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut measured = Measured { candidate, loss, ack, end_to_end, costs, is_sustained: true, ladder };

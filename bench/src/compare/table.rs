@@ -5,6 +5,7 @@ use super::row::{Figure, Workload, header_name};
 use super::verdict::{self, Verdict};
 use super::{FILES_FILLED_MIN, ROUND_COUNT_MIN, Report, Round, Row, letter};
 use crate::latency::{Summary, median};
+use crate::memory::Touched;
 use crate::report::chart::{self, Unit};
 use crate::report::{Figures, Part};
 use crate::workload::{Cost, Faults};
@@ -110,6 +111,9 @@ impl fmt::Display for Report {
         let disk = spread(&self.disk_mib_per_s, 0);
         let kind = self.file_system.as_deref().unwrap_or("unknown file system");
         writeln!(f, "disk ({kind}): {disk} MiB/s, one sequential write and fdatasync before each round")?;
+        if let Some(text) = self.memory() {
+            writeln!(f, "{text}")?;
+        }
         for left_out in &self.left_out {
             writeln!(f, "not measured: {left_out}")?;
         }
@@ -181,6 +185,25 @@ impl Report {
             write!(f, " {} |", spread(&verdict::ratios(self, &line.pick), 3))?;
         }
         writeln!(f)
+    }
+
+    /// What the touches of free memory found.
+    fn memory(&self) -> Option<String> {
+        let touched = self.rounds.iter().flatten().flat_map(Round::rows).map(|row| row.memory);
+        let touched: Vec<Touched> = touched.filter(|touched| touched.mib > 0).collect();
+        let least = touched.iter().map(|touched| touched.mib).min()?;
+        let cold: Vec<f64> =
+            touched.iter().filter(|touched| touched.was_cold()).map(|touched| touched.ns_per_page).collect();
+        let found = match cold.iter().copied().reduce(f64::max) {
+            None => "all of it this machine's own".to_owned(),
+            Some(most) => format!(
+                "before {} of {} rows pages came from the host, at up to {:.1} µs each",
+                cold.len(),
+                touched.len(),
+                most / 1e3
+            ),
+        };
+        Some(format!("memory: {least} MiB and more touched before each row, {found}"))
     }
 
     fn write_floor(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -299,6 +322,7 @@ mod tests {
             report: RowReport::Sends(Box::new(sends(rate_per_s, p50_us, Some(stored)))),
             log_bytes: None,
             durable_write: None,
+            memory: Touched { mib: 64, ns_per_page: 300.0 },
         };
         let run = Run {
             profile: Profile::Given,
@@ -378,6 +402,14 @@ mod tests {
         // A alone.
         slow.rounds.pop();
         assert_eq!(met(&slow, Figure::Cpu).0, None);
+    }
+
+    #[test]
+    fn memory_that_came_from_the_host_is_said() {
+        let mut report = report(vec![vec![round(1.0, 1.0, 0), round(1.0, 1.0, 0)]]);
+        assert!(report.to_string().contains("memory: 64 MiB and more touched before each row, all of it"), "{report}");
+        report.rounds[0][1].runs[0].rows[0].memory = Touched { mib: 128, ns_per_page: 5_340.0 };
+        assert!(report.to_string().contains("before 1 of 2 rows pages came from the host, at up to 5.3 µs each"));
     }
 
     #[test]
