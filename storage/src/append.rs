@@ -10,6 +10,10 @@
 
 use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::error::{AppendError, RecordError};
+use crate::index::{TopicHash, keys_in};
+use crate::index_file::item_hash;
+use crate::index_keys::Key;
+use crate::record::java_text::java_hash_on;
 use crate::record::layout::{BATCH_GROWTH_MAX, sys_flag};
 use crate::record::{
     NewRecord, RecordLimits, batch, check, check_body, check_properties, check_topic, check_total, encode, properties,
@@ -32,6 +36,9 @@ pub struct AppendBatch {
     buffer: Vec<u8>,
     records: Vec<PushedRecord>,
     units: Vec<Unit>,
+    /// By record.
+    keys: Vec<PushedKey>,
+    topic: TopicHash,
     /// One for each record, as far as the commit log has come.
     placed: Vec<Placed>,
     units_placed: usize,
@@ -43,6 +50,12 @@ struct PushedRecord {
     position: usize,
     store_timestamp_at: usize,
     tags_code: TagsCode,
+}
+
+/// Under which hash the index has a record.
+struct PushedKey {
+    record: usize,
+    hash: u32,
 }
 
 /// The third field of the queue entry.
@@ -131,6 +144,7 @@ impl AppendBatch {
         let position = self.buffer.len();
         let store_timestamp_at = encode::encode(record, &mut self.buffer);
         self.records.push(PushedRecord { position, store_timestamp_at, tags_code });
+        self.push_keys(record.topic, record.sys_flag, encode::joined_bytes(record.properties));
         Ok(self.end_unit(position, 1, record.sys_flag, queue))
     }
 
@@ -180,9 +194,22 @@ impl AppendBatch {
             let pieces = pieces.into_iter().chain(shared.properties.iter().copied());
             let store_timestamp_at = encode::encode_as(shared, message.flag, 0, message.body, pieces, &mut self.buffer);
             self.records.push(PushedRecord { position, store_timestamp_at, tags_code: TagsCode::Of(*tags_code) });
+            let properties_bytes =
+                message.properties.len() + separator(message.properties, shared_bytes).len() + shared_bytes;
+            self.push_keys(shared.topic, shared.sys_flag, properties_bytes);
         }
         debug_assert_eq!(self.buffer.len() - start, total);
         Ok(self.end_unit(start, count, shared.sys_flag, queue))
+    }
+
+    /// Of the record that ends the buffer, with its properties.
+    fn push_keys(&mut self, topic: &str, flags: i32, properties_bytes: usize) {
+        let record = self.records.len() - 1;
+        let text = &self.buffer[self.buffer.len() - properties_bytes..];
+        for key in keys_in(flags, text) {
+            let hash = item_hash(java_hash_on(self.topic.of(topic.as_bytes()), key));
+            self.keys.push(PushedKey { record, hash });
+        }
     }
 
     fn end_unit(&mut self, start: usize, count: usize, flags: i32, queue: &Arc<ConsumeQueue>) -> usize {
@@ -221,6 +248,7 @@ impl AppendBatch {
             self.small_turns = 0;
         }
         self.records.clear();
+        self.keys.clear();
         self.units.clear();
         self.placed.clear();
         self.units_placed = 0;
@@ -283,6 +311,17 @@ impl AppendBatch {
             let tags_code = record.tags_code.at(placed.store_timestamp);
             let entry = Entry { log_offset: placed.log_offset, record_bytes: placed.record_bytes, tags_code };
             (placed.queue_offset, entry)
+        })
+    }
+
+    /// What the index gets of units that were placed.
+    pub(crate) fn keys(&self, units: Range<usize>) -> impl Iterator<Item = Key> {
+        let (from, to) = (self.units[units.start].records.start, self.units[units.end - 1].records.end);
+        let first = self.keys.partition_point(|key| key.record < from);
+        self.keys[first..].iter().take_while(move |key| key.record < to).map(|key| {
+            let placed = &self.placed[key.record];
+            let (log_offset, store_timestamp) = (placed.log_offset, placed.store_timestamp as i64);
+            Key { hash: key.hash, log_offset, store_timestamp }
         })
     }
 

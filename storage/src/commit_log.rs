@@ -27,6 +27,7 @@ use crate::disk::Disk;
 use crate::error::AppendError;
 use crate::failed_sync;
 use crate::flush::{Medium, Promise};
+use crate::index_keys::AppendedKeys;
 use crate::mapped_file::{MappedFile, file_name};
 use crate::record::decode::{Checked, check};
 use crate::record::layout::{BLANK_BYTES, blank};
@@ -78,6 +79,8 @@ pub(crate) struct CommitLog {
     store_timestamp: AtomicU64,
     gate: Mutex<Gate>,
     pub ahead: FilesAhead,
+    /// Of what was appended, for the index.
+    pub keys: AppendedKeys,
     is_flush_failed: AtomicBool,
     /// A flush failed or the store is closed: no write any more.
     is_stopped: AtomicBool,
@@ -127,6 +130,7 @@ impl CommitLog {
             store_timestamp: AtomicU64::new(store_timestamp),
             gate: Mutex::new(Gate { file, end, store_timestamp, stale_end: 0 }),
             ahead: FilesAhead::default(),
+            keys: AppendedKeys::default(),
             is_flush_failed: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             stop_reason: Mutex::default(),
@@ -282,6 +286,7 @@ impl CommitLog {
         let mut is_awaited = false;
         if units_placed > first {
             gate.store_timestamp = store_timestamp;
+            self.keys.put(batch, first..units_placed);
             if !self.is_visible_at_once() {
                 // Before `written`: the flush that covers the records finds their queues here.
                 let mut unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,8 +6,9 @@
 //! files    full | full | active: items on disk, slots and header in memory
 //! filing   checkpoint below the file's end → slots, header → fdatasync → checkpoint says T
 //! ```
-//! A record is indexed by UNIQ_KEY, then by each word of KEYS, under its own topic; rolled-back records are not. Nothing of
-//! it happens in the append: the agent walks the log behind the appends, by slices, and holds no lock longer than one.
+//! A record is indexed by UNIQ_KEY, then by each word of KEYS, under its own topic; rolled-back records are not. The append
+//! only hands over the keys (index_keys.rs): the agent puts them behind the appends, by slices, and holds no lock longer than
+//! one; where there are none it walks the log.
 //! A query first builds what is missing, if that is little, so that a message is found as soon as it is stored.
 //!
 //! What a kill finds on disk is the state of the last filing, which is the checkpoint's: a Java broker opens it without
@@ -28,8 +29,9 @@ use crate::checkpoint::Checkpoint;
 use crate::commit_log::{CommitLog, Files, find};
 use crate::disk::Disk;
 use crate::failed_sync;
-use crate::index_file::{Active, IndexFile, ItemReader, Key, Shape, file_name, item_hash, parse_file_name};
+use crate::index_file::{Active, IndexFile, ItemReader, Shape, file_name, item_hash, parse_file_name};
 pub use crate::index_file::{HEADER_BYTES, Header, ITEM_BYTES, Item, SLOT_BYTES};
+use crate::index_keys::{Key, Next, OwnKeys};
 use crate::mapped_file::MappedFile;
 use crate::record::decode::{Checked, Record, check};
 use crate::record::java_text::java_hash_on;
@@ -147,18 +149,19 @@ struct State {
     /// A sync failed: what the files hold is unknown, so the checkpoint stays below them for good.
     is_failed: bool,
     topic: TopicHash,
+    own: OwnKeys,
     buffer: Vec<u8>,
 }
 
 /// Hash of `topic#`, of the topic asked for last.
 #[derive(Default)]
-struct TopicHash {
+pub(crate) struct TopicHash {
     topic: Vec<u8>,
     hash: i32,
 }
 
 impl TopicHash {
-    fn of(&mut self, topic: &[u8]) -> i32 {
+    pub fn of(&mut self, topic: &[u8]) -> i32 {
         if self.topic != topic || topic.is_empty() {
             self.topic.clear();
             self.topic.extend_from_slice(topic);
@@ -175,8 +178,13 @@ pub fn key_hash(topic: &[u8], key: &[u8]) -> u32 {
 
 /// The keys of a record in the order in which Java puts them.
 pub fn keys_of<'a>(record: &Record<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let is_indexed = record.sys_flag & sys_flag::TRANSACTION_MASK != sys_flag::ROLLBACK;
-    let text = if is_indexed { record.properties } else { &[] };
+    keys_in(record.sys_flag, record.properties)
+}
+
+/// The same of a record with these properties.
+pub(crate) fn keys_in(flags: i32, properties: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_indexed = flags & sys_flag::TRANSACTION_MASK != sys_flag::ROLLBACK;
+    let text = if is_indexed { properties } else { &[] };
     let [uniq_key, keys] = get_each(text, [UNIQ_KEY, KEYS]);
     uniq_key.into_iter().chain(words(keys.unwrap_or_default()))
 }
@@ -216,6 +224,9 @@ impl Index {
         let dir = root.join("index");
         let mut opening = Opening { disk: &**disk, dir: &dir, shape: config.shape(), found, lines };
         let state = if config.is_enabled { opening.state() } else { State::new(found.log.written()) };
+        if !config.is_enabled {
+            found.log.keys.turn_off();
+        }
         Index {
             disk: Arc::clone(disk),
             dir,
@@ -428,6 +439,7 @@ impl State {
             is_name_unsynced: false,
             is_failed: false,
             topic: TopicHash::default(),
+            own: OwnKeys::default(),
             buffer: Vec::new(),
         }
     }
@@ -436,10 +448,21 @@ impl State {
         self.full.iter().map(|(_, header)| header).chain(self.active.as_ref().map(|active| &active.header))
     }
 
-    /// Collects the keys of the next slice of the log.
+    /// Collects the keys of the next slice of the log, as they were handed over or from the records.
     fn walk(&mut self, log: &CommitLog) {
         // The end first: what is below it lies in the files taken after.
         let end = log.visible();
+        if self.position >= end {
+            return;
+        }
+        let end = match self.own.take(&log.keys, self.position, end, SLICE_KEYS, &mut self.waiting) {
+            Next::Taken { position, store_timestamp } => {
+                self.position = position;
+                self.walked_timestamp = self.walked_timestamp.max(store_timestamp);
+                return;
+            }
+            Next::Walk { to } => to,
+        };
         let files = log.files();
         let mut bytes_left = SLICE_BYTES;
         while self.position < end && bytes_left > 0 && self.waiting.len() < SLICE_KEYS {

@@ -17,6 +17,7 @@
 //! Source: IndexFile.java, IndexHeader.java (4.9.7, 5.3.3), which agree.
 
 use crate::disk::{Blocks, Disk, DiskFile, NewFile};
+use crate::index_keys::Key;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -173,14 +174,6 @@ impl Item {
 pub(crate) fn item_hash(java_hash: i32) -> u32 {
     // Java's `Math.abs` leaves the least integer negative; it is made 0 then.
     u32::try_from(java_hash.checked_abs().unwrap_or(0)).expect("not negative")
-}
-
-/// One key of a record, to be put.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
-    pub hash: u32,
-    pub log_offset: u64,
-    pub store_timestamp: i64,
 }
 
 /// A file as readers share it: items below a `next` that they know never change.

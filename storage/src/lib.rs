@@ -24,6 +24,7 @@ mod disk;
 mod ext;
 mod failed_sync;
 mod index_file;
+mod index_keys;
 mod lock;
 mod mapped_file;
 mod queue_repair;

@@ -623,8 +623,10 @@ impl State {
                 self.cut(q, buffer)?;
                 return Ok(Verdict::Torn);
             }
-            // A time of delivery is by the delay levels of then.
-            let is_known = is_its_own || *self.queue.topic == *properties::SCHEDULE_TOPIC;
+            // A time of delivery is by the delay levels of then. A Java broker that recovers a killed store leaves none, which
+            // would deliver at once.
+            let is_timed = entry.tags_code != 0 && *self.queue.topic == *properties::SCHEDULE_TOPIC;
+            let is_known = is_its_own || is_timed;
             return Ok(if is_known {
                 Verdict::Settled
             } else {

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{bodies, check_all, config, entries, open, open_told, send};
+use common::{LIMITS, bodies, check_all, config, entries, message, open, open_told, send};
+use ringmq_storage::append::AppendBatch;
 use ringmq_storage::flush::{Medium, Promise};
 use ringmq_storage::read::ReadLimits;
 use ringmq_storage::record::decode::Record;
@@ -567,6 +568,32 @@ fn a_queue_at_rest_is_mended_after_a_crash() {
         let (store, told) = open_told(&root);
         assert_eq!(pulled(&store, 0).len(), 46, "{what}: {told}");
         check_all(&store);
+    }
+}
+
+/// As Java 4.9.7 leaves the schedule topic when it has recovered a killed store.
+#[test]
+fn delayed_messages_without_a_time_of_delivery_get_it() {
+    const SCHEDULE: &str = "SCHEDULE_TOPIC_XXXX";
+    for is_clean in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        let store = open(&root);
+        let queue = store.queue_or_create(SCHEDULE, 1);
+        let delayed = [b"DELAY\x012\x02REAL_TOPIC\x01T\x02REAL_QID\x010".as_slice()];
+        for number in 0..30 {
+            let mut batch = AppendBatch::default();
+            let body = short(number);
+            batch.push(&message(SCHEDULE, 1, body.as_bytes(), &delayed), 0, &queue, LIMITS).unwrap();
+            assert!(store.append(&mut batch, 1000 + number as u64).error.is_none());
+        }
+        stop(store, is_clean);
+        let path = root.join("consumequeue").join(SCHEDULE).join("1/00000000000000000000");
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        (0..30).for_each(|number| file.write_all_at(&[0; 8], number * ENTRY_BYTES + 12).unwrap());
+        let (store, told) = open_told(&root);
+        let got: Vec<i64> = entries(&store.queue(SCHEDULE, 1).unwrap()).iter().map(|entry| entry.tags_code).collect();
+        assert_eq!(got, (0..30).map(|number| 1000 + number + 5000).collect::<Vec<i64>>(), "{is_clean}: {told}");
     }
 }
 
