@@ -519,6 +519,77 @@ fn odd_files_are_passed_over() {
     assert!(offsets(&find(&store, "TopicA", "order-0")).contains(&at));
 }
 
+/// One append with single messages, client batches, odd keys and none, of several topics and kinds.
+fn append_all_kinds(store: &Store, round: usize) {
+    let mut batch = AppendBatch::default();
+    let texts = [
+        format!("UNIQ_KEY\x01u{round}\x02KEYS\x01a  b{round} a\x02"),
+        "TAGS\x01t".to_string(),
+        format!("KEYS\x01ключ{round} \u{1F600}"),
+        "UNIQ_KEY\x01first\x02UNIQ_KEY\x01second".to_string(),
+        String::new(),
+    ];
+    for (number, text) in texts.iter().enumerate() {
+        let topic = ["T", "Тема", "T-long-long-long"][(round + number) % 3];
+        let queue = store.queue_or_create(topic, 0);
+        let properties = [text.as_bytes(), b"".as_slice()];
+        let mut one = message(topic, 0, b"body", &properties);
+        // Prepared, commit, rollback: all but the last are indexed.
+        one.sys_flag = [0, 4, 8, 12][(round + number) % 4];
+        batch.push(&one, 0, &queue, LIMITS).unwrap();
+        let mut body = Vec::new();
+        for text in &texts[number..] {
+            let bytes = 22 + 1 + text.len() as u32;
+            for word in [bytes, 0, 0, 0, 1] {
+                body.extend_from_slice(&word.to_be_bytes());
+            }
+            body.push(b'x');
+            body.extend_from_slice(&(text.len() as u16).to_be_bytes());
+            body.extend_from_slice(text.as_bytes());
+        }
+        let shared = format!("KEYS\x01shared{number}");
+        let properties = [[].as_slice(), shared.as_bytes()];
+        let codes = vec![0; texts.len() - number];
+        let properties = if round.is_multiple_of(2) { &properties[..] } else { &[] };
+        let record = message(topic, 0, &body, properties);
+        batch.push_client_batch(&record, &codes, &queue, LIMITS).unwrap();
+    }
+    assert!(store.append(&mut batch, 1000 + 700 * round as u64).error.is_none());
+}
+
+#[test]
+fn what_appends_hand_over_is_what_the_log_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let config = || StoreConfig { index: IndexConfig { item_count: 3000, ..config(&root).index }, ..config(&root) };
+    for part in 0..3 {
+        // What is left by the one before is walked.
+        let (store, report) = Store::open(config(), 1_000).unwrap();
+        assert!(report.lines.iter().all(|line| !line.contains("index")), "{:?}", report.lines);
+        for round in 0..20 {
+            append_all_kinds(&store, 20 * part + round);
+            if round % 7 < 3 {
+                settle(&store, 20_000 + 1000 * round as u64);
+            }
+        }
+        if part < 2 {
+            settle(&store, 60_000);
+            store.close(1).unwrap();
+        }
+    }
+    let (store, _) = Store::open(config(), 1_000).unwrap();
+    settle(&store, 90_000);
+    store.close(1).unwrap();
+    drop(store);
+    let handed_over = contents(&root);
+    assert!(int(&handed_over[0], 36) > 1000);
+    std::fs::remove_dir_all(root.join("index")).unwrap();
+    let (store, _) = Store::open(config(), 1_000).unwrap();
+    settle(&store, 90_000);
+    store.close(1).unwrap();
+    assert!(contents(&root) == handed_over);
+}
+
 #[test]
 fn switched_off_there_is_no_index() {
     let temp = tempfile::tempdir().unwrap();
