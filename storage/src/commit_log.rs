@@ -226,9 +226,14 @@ impl CommitLog {
 
 /// The file of `files` that holds `log_offset`.
 pub(crate) fn find(files: &[Arc<MappedFile>], log_offset: u64) -> Option<&Arc<MappedFile>> {
+    files.get(find_index(files, log_offset)?)
+}
+
+/// Its place in the list.
+pub(crate) fn find_index(files: &[Arc<MappedFile>], log_offset: u64) -> Option<usize> {
     let first = files.first()?;
-    let index = log_offset.checked_sub(first.start)? / first.bytes;
-    files.get(usize::try_from(index).ok()?)
+    let index = usize::try_from(log_offset.checked_sub(first.start)? / first.bytes).ok()?;
+    (index < files.len()).then_some(index)
 }
 
 /// Position behind the last record of a file that begins at `start`, if the file is whole: it ends in a blank record that

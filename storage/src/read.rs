@@ -5,7 +5,7 @@
 //! disk record.
 //! Source: DefaultMessageStore.getMessage, isTheBatchFull (4.9.7); ConsumeQueue.getOffsetInQueueByTime (5.3.3).
 
-use crate::commit_log::{CommitLog, Files, find};
+use crate::commit_log::{CommitLog, Files, find, find_index};
 use crate::consume_queue::{ConsumeQueue, Entry, LMQ_PREFIX};
 use crate::mapped_file::MappedFile;
 use crate::record::decode::{Checked, Record, check, peek_store_timestamp};
@@ -122,7 +122,7 @@ pub(crate) fn read(
             next_offset: from + scan.scanned as i64,
             min_offset: min,
             max_offset: max,
-            slices: scan.stretches.iter().map(|stretch| stretch.file.pinned(stretch.range.clone())).collect(),
+            slices: scan.slices(),
             bytes: scan.bytes,
             count: scan.count,
             suggest_slave: scan.log_max.saturating_sub(scan.last_log_offset) > limits.in_memory_bytes,
@@ -136,7 +136,8 @@ pub(crate) fn read(
 
 /// A stretch of one file that will be one slice.
 struct Stretch {
-    file: Arc<MappedFile>,
+    /// In the list of the scan.
+    file: usize,
     range: Range<u64>,
 }
 
@@ -233,9 +234,10 @@ impl<'a> Scan<'a> {
         if !(test.resolve)(entry.tags_code).is_none_or(&mut *test.accept) {
             return;
         }
-        let Some(file) = find(&self.files, entry.log_offset) else {
+        let Some(index) = find_index(&self.files, entry.log_offset) else {
             return self.is_gone(queue, entry);
         };
+        let file = &self.files[index];
         let range = entry.log_offset - file.start..entry.log_end() - file.start;
         if range.end > file.readable() || !self.is_right(queue, entry, file.slice(range.clone())) {
             return self.is_gone(queue, entry);
@@ -246,12 +248,26 @@ impl<'a> Scan<'a> {
             return;
         }
         match self.stretches.last_mut() {
-            Some(last) if Arc::ptr_eq(&last.file, file) && last.range.end == range.start => last.range.end = range.end,
-            _ => self.stretches.push(Stretch { file: Arc::clone(file), range }),
+            Some(last) if last.file == index && last.range.end == range.start => last.range.end = range.end,
+            _ => self.stretches.push(Stretch { file: index, range }),
         }
         self.bytes += entry.record_bytes as usize;
         self.count += 1;
         self.status = ReadStatus::Found;
+    }
+
+    /// Parts of one owner for each file: an owner for each record costs more than its entry and its look.
+    fn slices(&self) -> Vec<Bytes> {
+        let mut whole: Option<(usize, Bytes)> = None;
+        let mut slices = Vec::with_capacity(self.stretches.len());
+        for Stretch { file, range } in &self.stretches {
+            let (_, bytes) = match whole.take_if(|(index, _)| index == file) {
+                Some(same) => whole.insert(same),
+                None => whole.insert((*file, self.files[*file].pinned(0..self.files[*file].readable()))),
+            };
+            slices.push(bytes.slice(range.start as usize..range.end as usize));
+        }
+        slices
     }
 
     /// Whether `bytes` are the record that the entry means, by its own words, with lengths that a client can go by: one that is
