@@ -16,8 +16,9 @@ use ringmq_net::protocol::codes::{language, request, response, version};
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::send::SendHeader;
 use ringmq_net::reactor::Now;
-use ringmq_storage::append::AppendBatch;
+use ringmq_storage::append::{AppendBatch, Marked};
 use ringmq_storage::consume_queue::ConsumeQueue;
+use ringmq_storage::index::Keys;
 use ringmq_storage::record::layout::sys_flag;
 use ringmq_storage::record::{NewRecord, batch, check, properties};
 use std::borrow::Cow;
@@ -97,8 +98,6 @@ pub struct SendScratch {
     cluster: Vec<u8>,
     /// For sends that leave the choice of the queue to the broker.
     next_queue: u32,
-    /// Of the messages of a batch.
-    tags_codes: Vec<i64>,
 }
 
 impl SendScratch {
@@ -217,14 +216,14 @@ pub fn send(
             created = created.max(made.ok_or_else(|| topic_missing(topic))?.1);
         }
     }
-    scratch.tags_codes.clear();
+    let mut marked = Vec::new();
     if is_batch {
         for message in batch::messages(command.body) {
             let message = message.map_err(|error| Refusal::new(response::MESSAGE_ILLEGAL, error.to_string()))?;
             let own = self::features(message.properties);
             self::marks(broker, &own, &header, true)?;
             // What is said for all of them is stored behind, and the later counts.
-            scratch.tags_codes.push(features.tags.or(own.tags).map_or(0, properties::tag_code));
+            marked.push(features.or(&own).marked());
             let bytes = message.properties.len() + 1 + text.len();
             if bytes > PROPERTIES_BYTES_MAX {
                 return Err(Refusal::new(
@@ -273,7 +272,7 @@ pub fn send(
         let shared: [&[u8]; 3] =
             [text, if properties::needs_separator(text) { &[properties::PAIR_END] } else { &[] }, &scratch.cluster];
         record.properties = &shared;
-        append.push_client_batch(&record, &scratch.tags_codes, &queue, broker.record_limits).map_err(illegal)?
+        append.push_client_batch(&record, &marked, &queue, broker.record_limits).map_err(illegal)?
     } else if marks.is_half || delay_level > 0 {
         let plain: [&[u8]; 2] = [text, &scratch.cluster];
         check(&NewRecord { properties: &plain, ..record }, broker.record_limits).map_err(illegal)?;
@@ -287,7 +286,7 @@ pub fn send(
             let (topic, queue_id) = place;
             let sys_flag = flags & !sys_flag::TRANSACTION_MASK;
             let half = NewRecord { topic, queue_id, sys_flag, properties: &properties, ..record };
-            append.push(&half, tags_code(&features), &queue, broker.own_limits).map_err(illegal)?
+            append.push(&half, features.marked(), &queue, broker.own_limits).map_err(illegal)?
         } else {
             schedule::push(broker, &record, &text, delay_level, append).map_err(illegal)?
         }
@@ -298,7 +297,7 @@ pub fn send(
             properties::stored_but(text, features.wait.clone(), &scratch.cluster)
         };
         record.properties = &stored;
-        append.push(&record, tags_code(&features), &queue, broker.record_limits).map_err(illegal)?
+        append.push(&record, features.marked(), &queue, broker.record_limits).map_err(illegal)?
     };
     let is_flush_awaited = broker.store.is_sync() && properties::wants_wait(text);
     Ok(Sent::Pushed { unit, queue_id: asked_queue_id, is_flush_awaited })
@@ -377,6 +376,7 @@ struct Features<'a> {
     tran_msg: Option<&'a [u8]>,
     delay: Option<&'a [u8]>,
     tags: Option<&'a [u8]>,
+    keys: Keys<'a>,
     /// Where pairs called WAIT stand: the first, and whether it is the only one.
     wait: Option<Range<usize>>,
     has_more_waits: bool,
@@ -398,6 +398,8 @@ fn features(text: &[u8]) -> Features<'_> {
             b"TRAN_MSG" => features.tran_msg = Some(value),
             b"DELAY" => features.delay = Some(value),
             b"TAGS" => features.tags = Some(value),
+            b"UNIQ_KEY" => features.keys.uniq_key = Some(value),
+            b"KEYS" => features.keys.keys = Some(value),
             b"TIMER_DELIVER_MS" | b"TIMER_DELAY_SEC" | b"TIMER_DELAY_MS" => features.is_timer = true,
             b"INNER_NUM" | b"INNER_BASE" | b"INNER_MULTI_DISPATCH" | b"INNER_MULTI_QUEUE_OFFSET" => {
                 features.is_internal = true;
@@ -408,8 +410,20 @@ fn features(text: &[u8]) -> Features<'_> {
     features
 }
 
-fn tags_code(features: &Features<'_>) -> i64 {
-    features.tags.map_or(0, properties::tag_code)
+impl<'a> Features<'a> {
+    /// For the queue and the index: where both have one, these count.
+    fn or(&self, own: &Features<'a>) -> Features<'a> {
+        let Keys { uniq_key, keys } = own.keys;
+        Features {
+            tags: self.tags.or(own.tags),
+            keys: Keys { uniq_key: self.keys.uniq_key.or(uniq_key), keys: self.keys.keys.or(keys) },
+            ..Features::default()
+        }
+    }
+
+    fn marked(&self) -> Marked<'a> {
+        Marked { tags_code: self.tags.map_or(0, properties::tag_code), keys: Some(self.keys) }
+    }
 }
 
 struct Marks {

@@ -10,7 +10,7 @@
 
 use crate::consume_queue::{ConsumeQueue, Entry};
 use crate::error::{AppendError, RecordError};
-use crate::index::{TopicHash, keys_in};
+use crate::index::{Keys, TopicHash};
 use crate::index_file::item_hash;
 use crate::index_keys::Key;
 use crate::record::java_text::java_hash_on;
@@ -50,6 +50,20 @@ struct PushedRecord {
     position: usize,
     store_timestamp_at: usize,
     tags_code: TagsCode,
+}
+
+/// What a message's sender has read of its properties already.
+#[derive(Clone, Copy, Debug)]
+pub struct Marked<'a> {
+    pub tags_code: i64,
+    /// `None`: they are searched for.
+    pub keys: Option<Keys<'a>>,
+}
+
+impl From<i64> for Marked<'_> {
+    fn from(tags_code: i64) -> Self {
+        Marked { tags_code, keys: None }
+    }
 }
 
 /// Under which hash the index has a record.
@@ -104,18 +118,19 @@ impl AppendBatch {
         self.units.len()
     }
 
-    /// One record = one unit. `tags_code` is the queue entry's. Returns the unit's index.
+    /// One record = one unit. The tags code is the queue entry's. Returns the unit's index.
     ///
     /// # Errors
     /// What [`check`] finds; the batch is unchanged then.
-    pub fn push(
+    pub fn push<'a>(
         &mut self,
         record: &NewRecord<'_>,
-        tags_code: i64,
+        marked: impl Into<Marked<'a>>,
         queue: &Arc<ConsumeQueue>,
         limits: RecordLimits,
     ) -> Result<usize, RecordError> {
-        self.push_as(record, TagsCode::Of(tags_code), queue, limits)
+        let Marked { tags_code, keys } = marked.into();
+        self.push_as(record, TagsCode::Of(tags_code), keys, queue, limits)
     }
 
     /// As [`AppendBatch::push`] for the schedule topic: the entry's tags code is the time of delivery, `delay_ms` after the
@@ -130,13 +145,14 @@ impl AppendBatch {
         queue: &Arc<ConsumeQueue>,
         limits: RecordLimits,
     ) -> Result<usize, RecordError> {
-        self.push_as(record, TagsCode::After(delay_ms), queue, limits)
+        self.push_as(record, TagsCode::After(delay_ms), None, queue, limits)
     }
 
     fn push_as(
         &mut self,
         record: &NewRecord<'_>,
         tags_code: TagsCode,
+        keys: Option<Keys<'_>>,
         queue: &Arc<ConsumeQueue>,
         limits: RecordLimits,
     ) -> Result<usize, RecordError> {
@@ -144,24 +160,24 @@ impl AppendBatch {
         let position = self.buffer.len();
         let store_timestamp_at = encode::encode(record, &mut self.buffer);
         self.records.push(PushedRecord { position, store_timestamp_at, tags_code });
-        self.push_keys(record.topic, record.sys_flag, encode::joined_bytes(record.properties));
+        self.push_keys(record, keys, encode::joined_bytes(record.properties));
         Ok(self.end_unit(position, 1, record.sys_flag, queue))
     }
 
     /// A client batch (request 320): `shared.body` in the batch encoding; every inner message becomes a record with
     /// `shared`'s topic, queue, hosts, times and sys flag, its own flag and body, and its own properties followed by
-    /// `shared.properties` (with a 0x02 between where needed). `tags_codes`: those of the joined properties, in order; topic
+    /// `shared.properties` (with a 0x02 between where needed). `marked`: of the joined properties, in order; topic
     /// SCHEDULE_TOPIC_XXXX is not for batches. One unit: all in one file, consecutive queue offsets.
     ///
     /// # Errors
     /// A limit of the whole or of one message broken, or a batch that cannot be read; the batch is unchanged then.
     ///
     /// # Panics
-    /// When there are more or fewer tags codes than messages.
+    /// When more or fewer are marked than there are messages.
     pub fn push_client_batch(
         &mut self,
         shared: &NewRecord<'_>,
-        tags_codes: &[i64],
+        marked: &[Marked<'_>],
         queue: &Arc<ConsumeQueue>,
         limits: RecordLimits,
     ) -> Result<usize, RecordError> {
@@ -183,33 +199,33 @@ impl AppendBatch {
             count += 1;
         }
         check_total(total, limits, BATCH_GROWTH_MAX)?;
-        assert_eq!(count, tags_codes.len(), "a tags code for each message");
+        assert_eq!(count, marked.len(), "each message is marked");
 
         let start = self.buffer.len();
         self.buffer.reserve(total);
-        for (message, tags_code) in batch::messages(shared.body).zip(tags_codes) {
+        for (message, marked) in batch::messages(shared.body).zip(marked) {
             let message = message.expect("read without error above");
             let position = self.buffer.len();
             let pieces = [message.properties, separator(message.properties, shared_bytes)];
             let pieces = pieces.into_iter().chain(shared.properties.iter().copied());
             let store_timestamp_at = encode::encode_as(shared, message.flag, 0, message.body, pieces, &mut self.buffer);
-            self.records.push(PushedRecord { position, store_timestamp_at, tags_code: TagsCode::Of(*tags_code) });
+            self.records.push(PushedRecord { position, store_timestamp_at, tags_code: TagsCode::Of(marked.tags_code) });
             let properties_bytes =
                 message.properties.len() + separator(message.properties, shared_bytes).len() + shared_bytes;
-            self.push_keys(shared.topic, shared.sys_flag, properties_bytes);
+            self.push_keys(shared, marked.keys, properties_bytes);
         }
         debug_assert_eq!(self.buffer.len() - start, total);
         Ok(self.end_unit(start, count, shared.sys_flag, queue))
     }
 
     /// Of the record that ends the buffer, with its properties.
-    fn push_keys(&mut self, topic: &str, flags: i32, properties_bytes: usize) {
+    fn push_keys(&mut self, of: &NewRecord<'_>, keys: Option<Keys<'_>>, properties_bytes: usize) {
         let record = self.records.len() - 1;
-        let text = &self.buffer[self.buffer.len() - properties_bytes..];
-        for key in keys_in(flags, text) {
-            let hash = item_hash(java_hash_on(self.topic.of(topic.as_bytes()), key));
-            self.keys.push(PushedKey { record, hash });
-        }
+        let keys = keys.unwrap_or_else(|| Keys::of(&self.buffer[self.buffer.len() - properties_bytes..]));
+        let prefix = self.topic.of(of.topic.as_bytes());
+        self.keys.extend(
+            keys.indexed(of.sys_flag).map(|key| PushedKey { record, hash: item_hash(java_hash_on(prefix, key)) }),
+        );
     }
 
     fn end_unit(&mut self, start: usize, count: usize, flags: i32, queue: &Arc<ConsumeQueue>) -> usize {

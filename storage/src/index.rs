@@ -176,17 +176,30 @@ pub fn key_hash(topic: &[u8], key: &[u8]) -> u32 {
     item_hash(java_hash_on(TopicHash::default().of(topic), key))
 }
 
-/// The keys of a record in the order in which Java puts them.
-pub fn keys_of<'a>(record: &Record<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    keys_in(record.sys_flag, record.properties)
+/// The properties by which a record is found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keys<'a> {
+    pub uniq_key: Option<&'a [u8]>,
+    pub keys: Option<&'a [u8]>,
 }
 
-/// The same of a record with these properties.
-pub(crate) fn keys_in(flags: i32, properties: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let is_indexed = flags & sys_flag::TRANSACTION_MASK != sys_flag::ROLLBACK;
-    let text = if is_indexed { properties } else { &[] };
-    let [uniq_key, keys] = get_each(text, [UNIQ_KEY, KEYS]);
-    uniq_key.into_iter().chain(words(keys.unwrap_or_default()))
+impl<'a> Keys<'a> {
+    pub fn of(properties: &'a [u8]) -> Keys<'a> {
+        let [uniq_key, keys] = get_each(properties, [UNIQ_KEY, KEYS]);
+        Keys { uniq_key, keys }
+    }
+
+    /// Each in the order in which Java puts them; none of a record that was rolled back.
+    pub(crate) fn indexed(self, flags: i32) -> impl Iterator<Item = &'a [u8]> {
+        let is_indexed = flags & sys_flag::TRANSACTION_MASK != sys_flag::ROLLBACK;
+        let Keys { uniq_key, keys } = if is_indexed { self } else { Keys::default() };
+        uniq_key.into_iter().chain(words(keys.unwrap_or_default()))
+    }
+}
+
+/// The keys of a record in the order in which Java puts them.
+pub fn keys_of<'a>(record: &Record<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    Keys::of(record.properties).indexed(record.sys_flag)
 }
 
 /// `String.split(" ")` without what is empty.

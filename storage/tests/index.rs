@@ -3,7 +3,7 @@
 mod common;
 
 use common::{LIMITS, config, fixture, message, open, open_told};
-use ringmq_storage::append::AppendBatch;
+use ringmq_storage::append::{AppendBatch, Marked};
 use ringmq_storage::index::{IndexConfig, KeyFound, KeyQuery};
 use ringmq_storage::record::decode::{Record, peek_size};
 use ringmq_storage::record::java_hash;
@@ -549,7 +549,7 @@ fn append_all_kinds(store: &Store, round: usize) {
         }
         let shared = format!("KEYS\x01shared{number}");
         let properties = [[].as_slice(), shared.as_bytes()];
-        let codes = vec![0; texts.len() - number];
+        let codes = vec![Marked::from(0); texts.len() - number];
         let properties = if round.is_multiple_of(2) { &properties[..] } else { &[] };
         let record = message(topic, 0, &body, properties);
         batch.push_client_batch(&record, &codes, &queue, LIMITS).unwrap();

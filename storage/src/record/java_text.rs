@@ -17,14 +17,7 @@ pub fn java_hash(text: &str) -> i32 {
 
 /// The hash of the string that Java makes of these bytes (`new String(bytes, UTF_8).hashCode()`).
 pub fn java_hash_bytes(bytes: &[u8]) -> i32 {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => java_hash(text),
-        Err(_) => {
-            let mut hash = 0i32;
-            decode(bytes, |unit| hash = step(hash, unit));
-            hash
-        }
-    }
+    java_hash_on(0, bytes)
 }
 
 /// The hash of a text that goes on with `bytes`, where `hash` is that of its beginning.

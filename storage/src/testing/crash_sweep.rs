@@ -13,7 +13,7 @@
 
 use super::Rng;
 use super::sim_disk::{SimDisk, Tear, Trouble};
-use crate::append::AppendBatch;
+use crate::append::{AppendBatch, Marked};
 use crate::consume_queue::Entry;
 use crate::flush::{FlushKeys, Medium, PoolSize, Promise};
 use crate::index::{IndexConfig, KeyQuery};
@@ -304,8 +304,8 @@ fn append(store: &Store, disk: &SimDisk, model: &mut Model, rng: &mut Rng, now_m
         } else {
             let body = client_batch(&unit);
             let code = |sent: &Sent| properties::tags_code(sent.topic, &sent.properties, now_ms as i64, &DELAYS_MS);
-            let codes: Vec<i64> = unit.iter().map(code).collect();
-            batch.push_client_batch(&record(first, &body, &[]), &codes, &queue, limits()).expect("within the limits");
+            let marked: Vec<Marked<'_>> = unit.iter().map(|sent| code(sent).into()).collect();
+            batch.push_client_batch(&record(first, &body, &[]), &marked, &queue, limits()).expect("within the limits");
         }
         units.push(unit);
     }
