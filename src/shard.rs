@@ -14,7 +14,7 @@
 
 use crate::broker::consumer_status::StatusGather;
 use crate::broker::hold::{Held, HoldTable};
-use crate::broker::pull::{Bounds, PullOutcome, Pulled, pull};
+use crate::broker::pull::{Bounds, PullOutcome, Pulled, offset_moved, pull};
 use crate::broker::reply::{self, PushedReply, ReplyPlace};
 use crate::broker::retry::{Back, send_back};
 use crate::broker::send::{SendScratch, Sent, push_message_id, send};
@@ -679,7 +679,17 @@ impl BrokerShard {
     fn on_pull(&mut self, conn: ConnId, frame: &[u8], command: &Command<'_>, is_first: bool, out: &mut Outbound<'_>) {
         let (now, peer) = (out.now(), peer_of(out, conn));
         match pull(&self.broker, command, peer, is_first, now) {
-            Ok(PullOutcome::Answer(pulled)) => answer_pull(conn, command, pulled, out),
+            Ok(PullOutcome::Answer(pulled)) => {
+                if pulled.code == response::PULL_OFFSET_MOVED
+                    && let Some(unit) = offset_moved(&self.broker, command, &pulled, now, &mut self.batch)
+                {
+                    let (reply, what) = (command.reply(), PendingWhat::Send { queue_id: 0 });
+                    // Nobody is told.
+                    let (is_oneway, is_flush_awaited) = (true, false);
+                    self.pending.push(PendingSend { conn, reply, is_oneway, unit, what, is_flush_awaited });
+                }
+                answer_pull(conn, command, pulled, out);
+            }
             Ok(PullOutcome::Hold { queue, filter, from, wait_ms }) => {
                 let held = Held {
                     conn,
@@ -1034,6 +1044,8 @@ impl BrokerShard {
         // Something was parked while the parked ran: its version may have become durable before.
         let again_ns = (self.meta_moved && !self.parked.is_empty()).then_some(now_ns);
         let stalled_ns = self.stalled_ns.map(|_| now_ns + STALL_LOOK_NS);
+        // What a held pull has left behind the append.
+        let again_ns = again_ns.or((!self.batch.is_empty() && self.stalled_ns.is_none()).then_some(now_ns));
         [self.holds.next_due_ns(), parked_ns, forward_ns, again_ns, flush_ns, stalled_ns].into_iter().flatten().min()
     }
 

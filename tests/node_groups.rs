@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 use support::Cluster;
-use support::wire::{Ask, Wire, create_topic, send};
+use support::wire::{Ask, Wire, create_topic, pull, query_offset, send, update_offset};
 
 const NOTIFY_CONSUMER_IDS_CHANGED: i32 = 40;
 
@@ -37,6 +37,84 @@ fn nobody_hears_of_an_arrival_before_its_heartbeat_is_answered() {
         drop(second);
         assert_eq!(first.next(Duration::from_secs(10)).expect("the notice").code, NOTIFY_CONSUMER_IDS_CHANGED);
     }
+}
+
+/// One instance has many groups.
+#[test]
+fn an_ill_named_group_takes_no_other_with_it() {
+    let Some(cluster) = Cluster::start("groups-names") else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    wire.ask(&create_topic("T", 1)).ok();
+    wire.ask(&send("T", 0, b"x", "")).ok();
+    let (g120, g121, g255, g256) = ("g".repeat(120), "g".repeat(121), "h".repeat(255), "i".repeat(256));
+    let consumer = |group: &str| {
+        format!(
+            r#"{{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"{group}","messageModel":"CLUSTERING","subscriptionDataSet":[{{"subString":"*","subVersion":1,"topic":"T"}}],"unitMode":false}}"#
+        )
+    };
+    let beat = |consumers: &[&str], producers: &[&str]| {
+        let consumers: Vec<String> = consumers.iter().map(|group| consumer(group)).collect();
+        let producers: Vec<String> = producers.iter().map(|group| format!(r#"{{"groupName":"{group}"}}"#)).collect();
+        Ask::new(34).body(format!(
+            r#"{{"clientID":"c","consumerDataSet":[{}],"producerDataSet":[{}]}}"#,
+            consumers.join(","),
+            producers.join(",")
+        ))
+    };
+    wire.ask(&beat(&["good", &g121, &g120, "a/b", ""], &["p", &g255, &g256])).ok();
+    let mut members = |group: &str| {
+        let list = wire.ask(&Ask::new(38).field("consumerGroup", group));
+        (list.code, String::from_utf8_lossy(&list.body).contains("\"c\""))
+    };
+    for group in ["good", &g120] {
+        assert_eq!(members(group), (0, true), "{group}");
+    }
+    for group in [&*g121, "a/b", ""] {
+        assert_ne!(members(group).0, 0, "{group}");
+    }
+    let by_heartbeat = |group: &str| pull(group, "T", 0, 0).field("sysFlag", 0).field("subVersion", 1);
+    for group in ["good", &g120] {
+        assert_eq!(wire.ask(&by_heartbeat(group)).ok().messages().len(), 1, "{group}");
+    }
+    for (group, want) in [("p", 0), (&*g255, 0), (&*g256, 1)] {
+        assert_eq!(wire.ask(&Ask::new(204).field("producerGroup", group).field("topic", "T")).code, want, "{group}");
+    }
+    for group in [&*g121, "a/b"] {
+        assert_eq!(wire.ask(&beat(&[group], &[])).code, 29, "{group}: nothing is left of it");
+    }
+}
+
+/// Java puts its clock where a subscription has no version; a null leaves what a group has by default.
+#[test]
+fn absent_members_are_what_java_takes_for_them() {
+    let Some(cluster) = Cluster::start("groups-absent") else { return };
+    let mut wire = Wire::to(cluster.broker_address());
+    wire.ask(&create_topic("T", 1)).ok();
+    wire.ask(&send("T", 0, b"x", "")).ok();
+    for (group, version, want) in [("g1", "", 0), ("g2", r#""subVersion":null,"#, 0), ("g3", r#""subVersion":0,"#, 25)]
+    {
+        let body = format!(
+            r#"{{"clientID":"c","consumerDataSet":[{{"groupName":"{group}","messageModel":"CLUSTERING","subscriptionDataSet":[{{{version}"subString":"*","topic":"T"}}]}}]}}"#
+        );
+        wire.ask(&Ask::new(34).body(body)).ok();
+        let told = wire.ask(&pull(group, "T", 0, 0).field("sysFlag", 0).field("subVersion", 1_500_000_000_000i64));
+        assert_eq!(told.code, want, "{group}");
+    }
+    wire.ask(&Ask::new(200).body(
+        r#"{"groupName":"nulls","consumeEnable":null,"consumeBroadcastEnable":null,"retryMaxTimes":null,"retryQueueNums":null,"brokerId":null}"#,
+    ))
+    .ok();
+    let all = wire.ask(&Ask::new(201)).ok();
+    let all: serde_json::Value = serde_json::from_slice(&all.body).unwrap();
+    let group = &all["subscriptionGroupTable"]["nulls"];
+    assert_eq!(
+        (&group["consumeEnable"], &group["consumeBroadcastEnable"], &group["retryMaxTimes"], &group["retryQueueNums"]),
+        (&true.into(), &true.into(), &16.into(), &1.into()),
+        "{group}"
+    );
+    // A negative offset is none, whoever has committed it.
+    wire.ask(&update_offset("nulls", "T", 0, -5)).ok();
+    assert_eq!(wire.ask(&query_offset("nulls", "T", 0)).ok().number("offset"), 0);
 }
 
 /// Sends to new topics on one connection share a write of topics.json, and one to a known topic does not wait for them.

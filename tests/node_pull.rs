@@ -496,6 +496,41 @@ fn subscriptions_come_from_heartbeats() {
     wire.ask(&unregister("c1")).ok();
 }
 
+/// As Java's broker notes it, one message for each answer of 21.
+#[test]
+fn a_pull_from_where_the_queue_is_not_is_noted() {
+    let Some((_cluster, mut wire)) = start("pull-moved", &[]) else { return };
+    wire.ask(&create_topic("moved", 2)).ok();
+    fill(&mut wire, "moved", 1, 3);
+    let events = |wire: &mut Wire| wire.ask(&pull("m", "OFFSET_MOVED_EVENT", 0, 0)).messages();
+    for offset in [0, 3] {
+        wire.ask(&pull("g1", "moved", 1, offset));
+    }
+    assert!(events(&mut wire).is_empty());
+    for (group, queue_id, offset, new, noted) in [("g1", 1, 4, 3, 1), ("g2", 1, -1, 0, 2), ("g3", 0, 7, 0, 3)] {
+        assert_eq!(wire.ask(&pull(group, "moved", queue_id, offset)).code, 21);
+        let all = events(&mut wire);
+        assert_eq!(all.len(), noted);
+        let queue = format!(r#"{{"brokerName":"broker-a","queueId":{queue_id},"topic":"moved"}}"#);
+        let want = format!(
+            r#"{{"consumerGroup":"{group}","messageQueue":{queue},"offsetNew":{new},"offsetRequest":{offset}}}"#
+        );
+        let last = all.last().unwrap();
+        assert_eq!(String::from_utf8_lossy(&last.body), want);
+        let properties = String::from_utf8_lossy(&last.properties).into_owned();
+        assert!(properties.contains(&format!("TAGS\u{1}{group}")), "{properties:?}");
+    }
+    // One that was held when its queue went away.
+    let mut waiting = wire.send(&pull_and_wait("g4", "moved", 1, 3, 20_000));
+    wire.ask(&delete_topic("moved"));
+    assert!(matches!(wire.answer(waiting).code, 17 | 19 | 21));
+    let end = events(&mut wire).len() as i64;
+    waiting = wire.send(&pull_and_wait("m", "OFFSET_MOVED_EVENT", 0, end, 20_000));
+    wire.ask(&create_topic("moved", 1)).ok();
+    assert_eq!(wire.ask(&pull("g5", "moved", 0, 5)).code, 21);
+    assert_eq!(wire.answer(waiting).ok().messages().len(), 1);
+}
+
 #[test]
 fn sql92_is_refused_with_1() {
     let Some((_cluster, mut wire)) = start("pull-sql", &[]) else { return };

@@ -10,8 +10,7 @@
 
 use super::filter::TagFilter;
 use super::{
-    After, Answer, Broker, Channel, GROUP_BYTES_MAX, Push, PushWhat, Refusal, Request, check_group_name, retry_topic,
-    unsupported,
+    After, Answer, Broker, Channel, Push, PushWhat, Refusal, Request, check_group_name, retry_topic, unsupported,
 };
 use ringmq_net::protocol::body::heartbeat::{
     CheckClientBody, ConsumeFromWhere, ConsumeType, ConsumerData, EXPRESSION_SQL92, HeartbeatData, MessageModel,
@@ -35,6 +34,8 @@ const EXPIRY_NS: u64 = 120_000_000_000;
 /// Of one heartbeat: a client has a handful.
 const GROUPS_MAX: usize = 4096;
 const TOPICS_MAX: usize = 65_536;
+/// As Java's clients check it; it names nothing on disk.
+const PRODUCER_GROUP_BYTES_MAX: usize = 255;
 const CLIENT_ID_BYTES_MAX: usize = 1024;
 
 /// What a group wants of a topic.
@@ -300,22 +301,42 @@ fn check_heartbeat(data: &HeartbeatData) -> Result<(), Refusal> {
     if topic_count > TOPICS_MAX {
         return Err(Refusal::invalid(format!("{topic_count} topics in one heartbeat, limit {TOPICS_MAX}")));
     }
-    for group in &data.consumer_data_set {
-        check_group_name(&group.group_name)?;
-    }
-    // A producer group names nothing on disk; Java takes any.
-    match data.producer_data_set.iter().find(|group| group.group_name.len() > 2 * GROUP_BYTES_MAX) {
-        Some(group) => Err(Refusal::invalid(format!("producer group of {} bytes", group.group_name.len()))),
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+/// Groups with names that can not be are left out: one instance has many groups, and the others are well.
+///
+/// # Errors
+/// There is no other.
+fn leave_out_ill_named(data: &mut HeartbeatData, peer: SocketAddr) -> Result<(), Refusal> {
+    let mut first = None;
+    let mut is_good = |group: &str, result: Result<(), Refusal>| {
+        let Err(refusal) = result else { return true };
+        tracing::warn!(group = %group.chars().take(300).collect::<String>(), %peer, remark = refusal.remark, "a group of a heartbeat is left out");
+        first.get_or_insert(refusal);
+        false
+    };
+    data.consumer_data_set.retain(|group| is_good(&group.group_name, check_group_name(&group.group_name)));
+    data.producer_data_set.retain(|group| {
+        let bytes = group.group_name.len();
+        let too_long =
+            || Refusal::invalid(format!("producer group of {bytes} bytes, limit {PRODUCER_GROUP_BYTES_MAX}"));
+        is_good(&group.group_name, if bytes > PRODUCER_GROUP_BYTES_MAX { Err(too_long()) } else { Ok(()) })
+    });
+    let is_empty = data.consumer_data_set.is_empty() && data.producer_data_set.is_empty();
+    first.filter(|_| is_empty).map_or(Ok(()), Err)
 }
 
 /// HEART_BEAT (34). A group and its retry topic are on disk when the first one is answered; the name servers hear of them
 /// at the same time, without being waited for: the client holds a lock until the answer comes.
 pub fn heartbeat(broker: &Broker, request: &Request<'_, '_>, pushes: &mut Vec<Push>) -> Result<Answer, Refusal> {
-    let data = HeartbeatData::from_json(request.command.body)
+    let mut data = HeartbeatData::from_json(request.command.body)
         .map_err(|error| Refusal::invalid(format!("the body is no heartbeat: {error}")))?;
     check_heartbeat(&data)?;
+    leave_out_ill_named(&mut data, request.peer)?;
+    for subscription in data.consumer_data_set.iter_mut().flat_map(|consumer| &mut consumer.subscription_data_set) {
+        subscription.set_version_if_absent(request.now.wall_ms as i64);
+    }
     let mut created = None;
     let mut notify = Vec::with_capacity(data.consumer_data_set.len());
     for consumer in &data.consumer_data_set {

@@ -80,6 +80,8 @@ const SMALL_FILE_BYTES: usize = 16 << 10;
 pub const RETRY_PREFIX: &str = "%RETRY%";
 pub const DLQ_PREFIX: &str = "%DLQ%";
 
+pub const OFFSET_MOVED_EVENT: &str = "OFFSET_MOVED_EVENT";
+
 /// Topics no client may send to. Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET.
 pub const SEND_FORBIDDEN: [&str; 6] = [
     "SCHEDULE_TOPIC_XXXX",
@@ -87,7 +89,7 @@ pub const SEND_FORBIDDEN: [&str; 6] = [
     "RMQ_SYS_TRANS_OP_HALF_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
+    OFFSET_MOVED_EVENT,
 ];
 
 /// A connection of one of the shards.
@@ -480,7 +482,8 @@ mod tests {
 
     #[test]
     fn names_that_could_leave_the_store_are_refused() {
-        let (t127, t128, g120, g121) = ("t".repeat(127), "t".repeat(128), "g".repeat(120), "g".repeat(121));
+        let (t127, t128) = ("t".repeat(127), "t".repeat(128));
+        let (g120, g121) = ("g".repeat(120), "g".repeat(121));
         for topic in ["T", "CON", "%RETRY%g", "a|b-c_d%", &t127] {
             assert_eq!(check_topic_name(topic), Ok(()), "{topic}");
         }

@@ -189,7 +189,8 @@ impl Offsets {
 pub fn query(broker: &Broker, request: &Request<'_, '_>) -> Result<Answer, Refusal> {
     let header = QueryOffsetHeader::parse(&request.command.ext)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
-    if let Some(offset) = broker.offsets.get(group, topic, queue_id) {
+    // A negative one, which any client can commit, is none.
+    if let Some(offset) = broker.offsets.get(group, topic, queue_id).filter(|offset| *offset >= 0) {
         return Ok(Answer::field("offset", offset));
     }
     // A group that is new to a young queue starts at its first message, whatever the client would do by itself.

@@ -8,16 +8,20 @@
 //! Run once when it comes and once more when it is woken or due; only the first run commits and may be held.
 //! Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
 
+use super::again::Again;
 use super::clients::{NoSubscription, Subscription, no_filter};
 use super::filter::{Filter, TagFilter};
-use super::{Broker, RETRY_PREFIX, Refusal, topic_missing};
+use super::{Broker, OFFSET_MOVED_EVENT, RETRY_PREFIX, Refusal, topic_missing};
 use ringmq_net::protocol::body::heartbeat::{EXPRESSION_SQL92, MessageModel, SubscriptionData};
+use ringmq_net::protocol::body::queue::{MessageQueue, OffsetMovedEvent};
 use ringmq_net::protocol::codes::response;
 use ringmq_net::protocol::command::Command;
 use ringmq_net::protocol::headers::pull::{PullHeader, sys_flag};
 use ringmq_net::reactor::Now;
+use ringmq_storage::append::AppendBatch;
 use ringmq_storage::consume_queue::ConsumeQueue;
 use ringmq_storage::read::{Read, ReadStatus};
+use ringmq_storage::record::properties;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -106,6 +110,46 @@ pub fn pull(
     let bounds = Bounds { next: read.next_offset, min: read.min_offset, max: read.max_offset };
     let suggested_broker = suggested_broker(broker, &header, &read);
     Ok(PullOutcome::Answer(Pulled { code, bounds, suggested_broker, read }))
+}
+
+/// What Java's broker notes of a pull from where the queue is not, for whoever subscribes to that topic (`mqadmin
+/// startMonitoring`). Returns the unit in the batch.
+/// Source: PullMessageProcessor.generateOffsetMovedEvent.
+pub fn offset_moved(
+    broker: &Broker,
+    command: &Command<'_>,
+    pulled: &Pulled,
+    now: Now,
+    append: &mut AppendBatch,
+) -> Option<usize> {
+    let header = PullHeader::parse(&command.ext).ok()?;
+    let event = OffsetMovedEvent {
+        consumer_group: header.consumer_group.to_owned(),
+        message_queue: MessageQueue {
+            topic: header.topic.to_owned(),
+            broker_name: broker.config.broker_name.clone(),
+            queue_id: header.queue_id,
+        },
+        offset_request: header.queue_offset,
+        offset_new: pulled.bounds.next,
+    };
+    let group = header.consumer_group;
+    let text = properties::with(&[], &[(properties::KEYS, group), (properties::DELAY, "0"), (properties::TAGS, group)]);
+    let moved = Again {
+        topic: OFFSET_MOVED_EVENT,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: now.wall_ms as i64,
+        born_host: broker.store_host,
+        store_host: broker.store_host,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: &event.to_json(),
+        text: &text,
+        delay_level: 0,
+    };
+    moved.push(broker, append).ok()
 }
 
 /// The client gives up after 30 s; a later answer would meet nobody.

@@ -65,7 +65,9 @@ impl Candidate {
             return Loss::default();
         }
         let waits = |pages: &str, interval: (&str, f64), thorough: (&str, f64)| {
-            if number(pages, 4.0) > 0.0 { number(thorough.0, thorough.1) } else { number(interval.0, interval.1) }
+            let interval_ms = number(interval.0, interval.1);
+            // The thorough one is looked at in the turns of the other.
+            if number(pages, 4.0) > 0.0 { number(thorough.0, thorough.1).max(interval_ms) } else { interval_ms }
         };
         let flush_ms = FLUSH_MS
             + waits(
@@ -167,6 +169,8 @@ mod tests {
         }
         let known = [("flushCommitLogThoroughInterval".to_owned(), "1000".to_owned())].into();
         assert_eq!(promises[4].loss(&known).power_ms, 1_050.0);
+        let slow = named("slow: flushIntervalCommitLog=20000").unwrap();
+        assert_eq!(slow.loss(&known).power_ms, 20_050.0);
     }
 
     #[test]

@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 pub struct SubscriptionGroupConfig {
     #[serde(deserialize_with = "lenient::number")]
     pub broker_id: i64,
-    #[serde(deserialize_with = "lenient::flag")]
+    #[serde(deserialize_with = "lenient::flag_or_true")]
     pub consume_broadcast_enable: bool,
-    #[serde(deserialize_with = "lenient::flag")]
+    #[serde(deserialize_with = "lenient::flag_or_true")]
     pub consume_enable: bool,
-    #[serde(deserialize_with = "lenient::flag")]
+    #[serde(deserialize_with = "lenient::flag_or_true")]
     pub consume_from_min_enable: bool,
     #[serde(deserialize_with = "lenient::text")]
     pub group_name: String,
-    #[serde(deserialize_with = "lenient::flag")]
+    #[serde(deserialize_with = "lenient::flag_or_true")]
     pub notify_consumer_ids_changed_enable: bool,
-    #[serde(deserialize_with = "lenient::number")]
+    #[serde(deserialize_with = "lenient::number_or::<_, _, 16>")]
     pub retry_max_times: i32,
     /// 0 and less: messages sent back are swallowed.
-    #[serde(deserialize_with = "lenient::number")]
+    #[serde(deserialize_with = "lenient::number_or::<_, _, 1>")]
     pub retry_queue_nums: i32,
-    #[serde(deserialize_with = "lenient::number")]
+    #[serde(deserialize_with = "lenient::number_or::<_, _, 1>")]
     pub which_broker_when_consume_slowly: i64,
     /// 5.x members (consumeMessageOrderly, groupRetryPolicy, attributes, …), kept as they came.
     #[serde(flatten)]

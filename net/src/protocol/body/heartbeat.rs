@@ -88,7 +88,7 @@ pub struct SubscriptionData {
     #[serde(deserialize_with = "lenient::text")]
     pub sub_string: String,
     /// The clock of the client when it subscribed: ms from Java, ns from Go. The larger is the later.
-    #[serde(deserialize_with = "lenient::number")]
+    #[serde(default = "absent_version", deserialize_with = "version")]
     pub sub_version: i64,
     #[serde(deserialize_with = "lenient::or_default")]
     pub tags_set: BTreeSet<String>,
@@ -116,7 +116,24 @@ pub struct TagExpressionError {
     pub expression: String,
 }
 
+/// Java puts its clock where there is none.
+const VERSION_ABSENT: i64 = i64::MIN;
+
+fn absent_version() -> i64 {
+    VERSION_ABSENT
+}
+
+fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    Ok(lenient::number_or_none(deserializer)?.unwrap_or(VERSION_ABSENT))
+}
+
 impl SubscriptionData {
+    pub fn set_version_if_absent(&mut self, now_ms: i64) {
+        if self.sub_version == VERSION_ABSENT {
+            self.sub_version = now_ms;
+        }
+    }
+
     /// A tag subscription as Java's FilterAPI builds it: tags between `||`, trimmed; nothing and `*` mean all.
     /// The version is left 0, Java puts its clock there.
     ///

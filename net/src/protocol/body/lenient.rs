@@ -21,6 +21,24 @@ pub fn number_or_none<'de, D: Deserializer<'de>, T: Number>(deserializer: D) -> 
     Ok(Option::<Quotable<T>>::deserialize(deserializer)?.map(|quotable| quotable.0))
 }
 
+/// As [`number`], and null is what the member has when it is absent.
+pub fn number_or<'de, D: Deserializer<'de>, T: Number + From<i32>, const ABSENT: i32>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(number_or_none(deserializer)?.unwrap_or_else(|| ABSENT.into()))
+}
+
+/// As [`flag`], and null is true.
+pub fn flag_or_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    struct Flag(bool);
+    impl<'de> Deserialize<'de> for Flag {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            flag(deserializer).map(Flag)
+        }
+    }
+    Ok(Option::<Flag>::deserialize(deserializer)?.is_none_or(|flag| flag.0))
+}
+
 /// true, 1, "true" in any case and "1" are true; all else is false.
 pub fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let text = text(deserializer)?;

@@ -1,6 +1,6 @@
 //! A queue of a topic on a broker, and maps that have it as key.
 
-use super::lenient;
+use super::{json_body, lenient};
 use serde::{Deserialize, Serialize};
 
 /// `{"brokerName":"b","queueId":0,"topic":"t"}`: members in this order, Go compares texts.
@@ -14,6 +14,21 @@ pub struct MessageQueue {
     #[serde(deserialize_with = "lenient::text")]
     pub topic: String,
 }
+
+/// The body of a message in OFFSET_MOVED_EVENT: a pull came from where the queue is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OffsetMovedEvent {
+    #[serde(deserialize_with = "lenient::text")]
+    pub consumer_group: String,
+    pub message_queue: MessageQueue,
+    #[serde(deserialize_with = "lenient::number")]
+    pub offset_new: i64,
+    #[serde(deserialize_with = "lenient::number")]
+    pub offset_request: i64,
+}
+
+json_body!(strict: OffsetMovedEvent);
 
 /// `#[serde(with = "queue_keys")]` for `BTreeMap<MessageQueue, V>`: the key is the queue's compact JSON as a
 /// text, which [`super::super::fastjson::to_vec_java`] writes without quotes.

@@ -5,7 +5,7 @@ use super::header;
 header! {
     /// UNREGISTER_CLIENT (35).
     UnregisterClientHeader {
-        client_id: &'a str = "clientID", required;
+        client_id: &'a str = "clientID", or("");
         producer_group: &'a str = "producerGroup", optional;
         consumer_group: &'a str = "consumerGroup", optional;
     }

@@ -14,11 +14,11 @@ header! {
         /// See [`sys_flag`].
         sys_flag: i32 = "sysFlag", required;
         /// The group's progress; counts only with [`sys_flag::COMMIT_OFFSET`].
-        commit_offset: i64 = "commitOffset", required;
-        suspend_timeout_ms: i64 = "suspendTimeoutMillis", required;
+        commit_offset: i64 = "commitOffset", or(0);
+        suspend_timeout_ms: i64 = "suspendTimeoutMillis", or(0);
         /// Counts only with [`sys_flag::SUBSCRIPTION`].
         subscription: &'a str = "subscription", optional;
-        sub_version: i64 = "subVersion", required;
+        sub_version: i64 = "subVersion", or(0);
         /// TAG or SQL92; absent or empty means TAG.
         expression_type: &'a str = "expressionType", optional;
         max_msg_bytes: i32 = "maxMsgBytes", optional;

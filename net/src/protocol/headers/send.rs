@@ -3,7 +3,8 @@
 use super::{HeaderError, header, optional, or, required};
 use crate::protocol::command::ExtFields;
 
-/// One message or one batch to store. Two spellings on the wire: names (10, 324), letters (310, 320, 325).
+/// One message or one batch to store. What Java's broker asks for is required: nobody needs a group or a template to send to a
+/// topic that is there. Two spellings on the wire: names (10, 324), letters (310, 320, 325).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendHeader<'a> {
     pub producer_group: &'a str,
@@ -24,6 +25,9 @@ pub struct SendHeader<'a> {
     pub max_reconsume_times: Option<i32>,
     pub batch: bool,
 }
+
+/// What Java's clients ask a new topic to have.
+const CLIENT_QUEUE_NUMS: i32 = 4;
 
 /// The spellings, in the order of the letters a to m.
 type Names = [&'static str; 13];
@@ -86,10 +90,10 @@ impl<'a> SendHeader<'a> {
 
     fn read(names: &Names, texts: &[Option<&'a str>; 13]) -> Result<Self, HeaderError> {
         Ok(Self {
-            producer_group: required(names[0], texts[0])?,
+            producer_group: or(names[0], texts[0], "")?,
             topic: required(names[1], texts[1])?,
-            default_topic: required(names[2], texts[2])?,
-            default_topic_queue_nums: required(names[3], texts[3])?,
+            default_topic: or(names[2], texts[2], "")?,
+            default_topic_queue_nums: or(names[3], texts[3], CLIENT_QUEUE_NUMS)?,
             queue_id: required(names[4], texts[4])?,
             sys_flag: required(names[5], texts[5])?,
             born_timestamp: required(names[6], texts[6])?,
