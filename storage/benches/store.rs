@@ -49,19 +49,23 @@ fn push(store: &Store, batch: &mut AppendBatch, queue_id: i32, body: &[u8]) {
     batch.push(&record, 0, &queue, LIMITS).expect("a good record");
 }
 
-fn fill(store: &Store, batch: &mut AppendBatch, count: usize, body: &[u8]) {
+/// Returns what was spent under the gate.
+fn fill(store: &Store, batch: &mut AppendBatch, count: usize, body: &[u8]) -> Duration {
     batch.clear();
     (0..count).for_each(|number| push(store, batch, (number % 8) as i32, body));
+    let began = Instant::now();
     let outcome = store.append(batch, 1000);
     assert!(outcome.error.is_none());
+    began.elapsed()
 }
 
 fn store(c: &mut Criterion) {
     let body = vec![b'x'; 1024];
-    for (medium, count) in
-        ["write", "mapped", "pool"].into_iter().flat_map(|medium| [1, 16, 200].map(|count| (medium, count)))
-    {
-        let mut group = c.benchmark_group(format!("append, {medium}"));
+    let media = ["write", "mapped", "pool"].into_iter().flat_map(|medium| [1, 16, 200].map(|count| (medium, count)));
+    for ((medium, count), is_gate) in media.flat_map(|shape| [(shape, false), (shape, true)]) {
+        // What only one shard at a time can do, or all of it.
+        let what = if is_gate { "gate" } else { "append" };
+        let mut group = c.benchmark_group(format!("{what}, {medium}"));
         group.throughput(Throughput::Elements(count as u64)).sample_size(10).measurement_time(Duration::from_secs(2));
         group.bench_function(format!("{count} a batch"), |b| {
             b.iter_custom(|rounds| {
@@ -84,10 +88,8 @@ fn store(c: &mut Criterion) {
                     agents(100_000 + 2000 * round);
                     let until = all.min(round + step);
                     let began = Instant::now();
-                    for _ in round..until {
-                        fill(&store, &mut batch, count, &body);
-                    }
-                    spent += began.elapsed();
+                    let gate: Duration = (round..until).map(|_| fill(&store, &mut batch, count, &body)).sum();
+                    spent += if is_gate { gate } else { began.elapsed() };
                     round = until;
                 }
                 spent.mul_f64(rounds as f64 / all as f64)
